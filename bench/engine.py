@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from weakincentives.evals import EvalConfig, RunStore, Sample, exact_match, stream
+from weakincentives.evals import EvalConfig, Sample, exact_match, open_store, stream
 from weakincentives.internal.garbage import collect_less_often
 
 from .http import serving
@@ -49,7 +49,7 @@ async def evaluated(agent: Any, count: int, at_once: int, folder: str, **more: A
     """Stream the results of a run, as a user would; return how many samples passed."""
     config = EvalConfig(max_concurrent=at_once, **more)
     passed = 0
-    with RunStore(Path(folder) / "runs.db") as store:
+    with open_store(Path(folder) / "runs.db") as store:
         options = {"agent": agent} if agent is not None else {}
         async for result in stream(samples(count), config, exact_match, store=store, **options):
             passed += result.passed

@@ -19,9 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.chat import TokenUsage
-from weakincentives.evals import EvalResult, RunStore, Sample, Score, Trajectory, compare_runs
+from weakincentives.evals import (
+    EvalResult,
+    RunStore,
+    Sample,
+    Score,
+    Trajectory,
+    compare_runs,
+    open_store,
+)
 from weakincentives.evals.reporting.export import write_export
-from weakincentives.evals.store.run_store import RunManifest, StoredRow
+from weakincentives.evals.store.manifest import RunManifest
+from weakincentives.evals.store.stored_row import StoredRow
 from weakincentives.view import write_page
 
 from .engine import highest_memory
@@ -49,7 +58,7 @@ class NullFile(io.RawIOBase):
 
 def write_runs(path: Path, count: int) -> None:
     """Store two runs of the same samples, with different scores, times and costs."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         for name in RUNS:
             rng = random.Random(name)
             store.begin(RunManifest(run_id=name, created_at=datetime.now(UTC), planned=count))
@@ -91,7 +100,7 @@ WORKLOADS: dict[str, Callable[[RunStore], Any]] = {
 
 def run_workload(path: str, name: str) -> None:
     """Run one workload; print its time relative to reading the rows, and the peak memory in MB."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         read_once(store)  # puts the file into the system's cache
         start = time.process_time()
         read_once(store)

@@ -34,6 +34,7 @@ from weakincentives.evals import (
     Score,
     Trajectory,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.store import RunManifest, StoredRow
 
@@ -94,7 +95,7 @@ def write_run(store: RunStore, run_id: str, count: int, age: int = 0) -> None:
 
 def write_store(path: Path, samples: int) -> None:
     """Write the large run, and a hundredth as many others."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         for number in range(max(2, samples // 100)):
             write_run(store, f"run-{number:05}", ROWS_OF_OTHERS, number + 1)
         write_run(store, "large", samples)
@@ -212,7 +213,7 @@ def run_seconds(path: Path, count: int) -> float:
     samples = [Sample(str(number), f"question {number}", "yes") for number in range(count)]
     config = EvalConfig(max_concurrent=10)
     suite = EvalSuite(agent, Dataset(samples, name="watched"), exact_match, config=config)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         start = time.perf_counter()
         assert suite.run(store=store, run_id="watched", progress=False).passed == count
         seconds = time.perf_counter() - start
@@ -309,7 +310,7 @@ def run(samples: int, slack: float = 1.0) -> int:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         full_path, empty_path = Path(folder, "full.db"), Path(folder, "empty.db")
         write_store(full_path, samples)
-        RunStore(empty_path).close()
+        open_store(empty_path).close()
         empty, full = map(stack.enter_context, map(serving, (empty_path, full_path)))
         browser = stack.enter_context(chromium())
         show_pages(bars, browser, empty, full)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.errors import MailboxConnectionError, StoreError, WinkError
-from weakincentives.evals import EvalResult, RunStore, Score
+from weakincentives.evals import EvalResult, Score, open_store
 from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.runtime.mailbox import QueueMailbox, RedisMailbox, SqliteMailbox
 
@@ -128,7 +128,7 @@ def _retry(call: Callable[[], object]) -> None:
 
 def through_run_store(disk: Disk) -> dict[str, int]:
     path = disk.folder / "runs.db"
-    with RunStore(path) as store:
+    with open_store(path) as store:
         store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
 
         def put(number: int) -> None:
@@ -141,7 +141,7 @@ def through_run_store(disk: Disk) -> dict[str, int]:
         disk.grow()
         store.flush()  # the one that was refused is still queued
         put(many + 1)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         received = [int(row.result.sample_id) for row in store.rows("run")]
     path.unlink()
     return _lost(received, many + 2)

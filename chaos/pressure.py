@@ -77,10 +77,10 @@ print(suite.run(store=sys.argv[1], progress=False, **{sys.argv[2]: "run"}))
 IMPORT = """
 import sys
 from weakincentives.contrib.importers.store import store_reports
-from weakincentives.evals import EvalReport, EvalResult, RunStore, Score
+from weakincentives.evals import EvalReport, EvalResult, open_store, Score
 
 reports = [EvalReport([EvalResult(str(n), Score(1.0)) for n in range(5_000)]) for _ in range(2)]
-with RunStore(sys.argv[1]) as store:
+with open_store(sys.argv[1]) as store:
     print("ready", flush=True)
     store_reports(store, reports)
 """

@@ -29,9 +29,9 @@ from weakincentives.errors import UsageError
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, Score
 from weakincentives.evals.engine import manifest
 from weakincentives.evals.engine.agents import current, name_agent
-from weakincentives.evals.store import ownership
 from weakincentives.evals.store.human_labels import add_entries
 from weakincentives.evals.store.run_store import RunStore
+from weakincentives.evals.store.sqlite import ownership
 from weakincentives.internal import ids as _ids
 from weakincentives.internal.threads import in_thread
 from weakincentives.rollouts import Trajectory

@@ -20,7 +20,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from weakincentives.errors import StoreError, UsageError
-from weakincentives.evals import Dataset, EvalReport, EvalResult, RunStore, Score
+from weakincentives.evals import Dataset, EvalReport, EvalResult, Score, open_store
 from weakincentives.evals.store.human_labels import HumanLabel, entries_of
 
 from .sim_check import Verdict
@@ -195,7 +195,7 @@ class Audit:
 
     def _read_labels(self, path: Path, *, is_damaged: bool) -> None:
         try:
-            with RunStore(path) as store:
+            with open_store(path) as store:
                 found = {label.uid: label for label in entries_of(store, RUN, CRITERION)}
         except StoreError as error:
             if not is_damaged:
@@ -495,7 +495,7 @@ class Contradiction(str):
 def _read_by_store(path: Path) -> list[tuple[str, int, bool, bool]] | str:
     """Return sample, epoch and verdict of each row as the store reads them, or its complaint."""
     try:
-        with RunStore(path) as store:
+        with open_store(path) as store:
             record, rows = store.run(RUN), list(store.rows(RUN))
             report, figures = store.report(RUN), store.figures(RUN)
     except (StoreError, UsageError) as error:
@@ -513,7 +513,7 @@ def _read_by_store(path: Path) -> list[tuple[str, int, bool, bool]] | str:
 def _reports_damage(path: Path) -> bool:
     """Return whether the store says that the file is damaged, not only that a run is missing."""
     try:
-        with RunStore(path) as store:
+        with open_store(path) as store:
             if store.run(RUN).status == "damaged":
                 return True
             return any(row.problem for row in store.rows(RUN))

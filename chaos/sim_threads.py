@@ -17,7 +17,8 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import Any
 
-from weakincentives.evals.store import ownership, schema, writer
+from weakincentives.evals.store import writer
+from weakincentives.evals.store.sqlite import database, ownership
 from weakincentives.internal import sqlite
 
 from .sim_loop import VirtualLoop, current_process
@@ -229,7 +230,7 @@ def simulated_threads(
     loop: VirtualLoop, start: Callable[[Callable[[], Any]], SimThread]
 ) -> Iterator[None]:
     """Let the run store's threads, locks and sleeps be those of this simulation."""
-    with_threads, with_time = (ownership, schema, writer), (ownership, writer, sqlite)
+    with_threads, with_time = (ownership, database, writer), (ownership, writer, sqlite)
     threads, times = _Threading(start), _Time(loop)
     for module in with_threads:
         module.threading = threads  # type: ignore[assignment]

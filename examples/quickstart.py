@@ -21,10 +21,10 @@ from weakincentives.evals import (
     EvalConfig,
     EvalReport,
     EvalSuite,
-    RunStore,
     all_tools_succeeded,
     compare_runs,
     contains,
+    open_store,
     token_usage_under,
 )
 from weakincentives.view import write_page
@@ -61,7 +61,7 @@ def main() -> None:
     console = Console(highlight=False)
     console.print(f"[bold]WINK Evals[/bold]: {len(dataset)} questions, two simulated models\n")
     reports = []
-    with RunStore(".wink/runs.db") as store:  # every result is stored at once
+    with open_store(".wink/runs.db") as store:  # every result is stored at once
         for model in ("demo/small", "demo/large"):
             suite = EvalSuite(
                 prompt, dataset, evaluators, adapter_for(model), EvalConfig(max_concurrent=8)

@@ -75,10 +75,10 @@ def make_runs(folder: Path) -> None:
 
 @contextmanager
 def serving(path: Path) -> Iterator[str]:
-    from weakincentives.evals import RunStore
+    from weakincentives.evals import open_store
     from weakincentives.view.app import Server
 
-    with RunStore(path) as store:
+    with open_store(path) as store:
         server = Server(store)
         thread = threading.Thread(target=server.run)
         thread.start()
@@ -91,12 +91,11 @@ def serving(path: Path) -> Iterator[str]:
 
 def views(folder: Path) -> dict[str, tuple[str, str]]:
     """Return the address of each screen, and what it shows when it is ready."""
-    from weakincentives.evals import RunStore
-    from weakincentives.evals.store.find_rows import rows_where
+    from weakincentives.evals import open_store
 
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         new, old = (record.manifest.run_id for record in store.runs(2))
-        worst = next(iter(rows_where(store, new, "failed"))).result.sample_id
+        worst = next(iter(store.rows(new, "failed"))).result.sample_id
     return {
         "runs": ("", ".run"),
         "run": (f"#/run/{new}", ".sliced table"),

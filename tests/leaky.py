@@ -118,7 +118,8 @@ async def agent(sample: Sample[str, str]) -> str:
         error = ValueError(f"no {secret_at('message')}, sk-lookslikeakey0123456789")
         error.add_note(secret_at("note"))
         raise error from KeyError(secret_at("cause"))
-    logging.getLogger("weakincentives.evals.store.run_store").warning("logged %s", secret_at("log"))
+    logger = logging.getLogger("weakincentives.evals.store.sqlite.sqlite_store")
+    logger.warning("logged %s", secret_at("log"))
     return secret_at("output")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from weakincentives.evals.store.checksums import columns_checksum
-from weakincentives.evals.store.schema import APPLICATION, MIGRATIONS
+from weakincentives.evals.store.sqlite.checksums import columns_checksum
+from weakincentives.evals.store.sqlite.database import APPLICATION
+from weakincentives.evals.store.sqlite.schema import MIGRATIONS
 
 __all__ = ["write_older_store"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 SUMS = """
 from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, contains, exact_match
@@ -49,7 +49,7 @@ CAPITALS = """\
 
 
 def latest() -> Any:
-    with RunStore() as store:
+    with open_store() as store:
         return store.report("latest")
 
 

@@ -44,9 +44,9 @@ NOT_FOR_A_FUNCTION = {
 }
 FIRST_RUN = """
 import sys, tempfile
-from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals import Dataset, EvalSuite, open_store, Sample, exact_match
 dataset = Dataset([Sample("fr", "Capital of France?", "Paris")])
-with tempfile.TemporaryDirectory() as folder, RunStore(f"{folder}/runs.db") as store:
+with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/runs.db") as store:
     report = EvalSuite(lambda question: "Paris", dataset, exact_match).run(store=store)
     assert str(report) == str(store.report("latest")), report
 print(*sys.modules)

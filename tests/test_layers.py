@@ -272,7 +272,7 @@ def test_only_the_store_knows_its_database() -> None:
     outside = [
         str(file.relative_to(SOURCE))
         for file in sorted((SOURCE / "evals").rglob("*.py"))
-        if file.parent.name != "store" and "_database" in file.read_text("utf-8")
+        if file.parent.name != "sqlite" and "_database" in file.read_text("utf-8")
     ]
 
     assert outside == []

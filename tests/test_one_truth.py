@@ -39,6 +39,7 @@ from weakincentives.evals import (
     RunStore,
     Score,
     Trajectory,
+    open_store,
 )
 from weakincentives.evals.analysis import slices
 from weakincentives.evals.comparison import compare_runs, load_baseline, save_baseline
@@ -53,10 +54,8 @@ from weakincentives.evals.reporting.github import summary
 from weakincentives.evals.runs.figures import Figures, criterion_rates, run_figures
 from weakincentives.evals.runs.table import row_of
 from weakincentives.evals.store import RunManifest, StoredRow
-from weakincentives.evals.store.overview import overview
+from weakincentives.evals.store.overview import overview, stored_slices
 from weakincentives.evals.store.records import scope_of
-from weakincentives.evals.store.stored_figures import stored_slices
-from weakincentives.evals.store.tables import run_table
 from weakincentives.pytest_plugin.controller import EvalProgress
 from weakincentives.view import write_page
 from weakincentives.view.api import Api
@@ -168,7 +167,7 @@ class Case:
         )
 
     def store_in(self, path: Path, *, ended: bool = True) -> None:
-        with RunStore(path) as store:
+        with open_store(path) as store:
             store.begin(self.manifest())
             for position, result in enumerate(self.results()):
                 store.put(StoredRow(result=result, position=position))
@@ -377,10 +376,10 @@ def check_gate(asked: Asked, report: EvalReport[Any]) -> None:
 
 
 def check_case(case: Case, confidence: float) -> None:
-    with TemporaryDirectory() as name, RunStore(Path(name) / "unused.db"):
+    with TemporaryDirectory() as name, open_store(Path(name) / "unused.db"):
         folder = Path(name)
         case.store_in(folder / "runs.db")
-        with RunStore(folder / "runs.db") as store:
+        with open_store(folder / "runs.db") as store:
             asked = store, folder, case, confidence
             report = store.report("r")
             check_figures(asked, plain(report.figures_at(confidence)))
@@ -444,7 +443,7 @@ def test_every_combination_has_the_same_figures_everywhere(case: Case, confidenc
 def test_a_run_that_is_going_has_the_same_figures_everywhere(tmp_path: Path, case: Case) -> None:
     case = replace(case, rule=case.rule)
     case.store_in(tmp_path / "runs.db", ended=False)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert store.run("r").status == "running"
         expected = plain(store.report("r").figures)
         asked = store, tmp_path, case, 0.95
@@ -462,7 +461,7 @@ def test_a_run_that_is_going_has_the_same_figures_everywhere(tmp_path: Path, cas
 def test_a_baseline_has_the_figures_of_its_run(tmp_path: Path) -> None:
     case = Case(epochs=2, quarantined=6, errors=("agent",))
     case.store_in(tmp_path / "runs.db")
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         outcomes = stored_outcomes(store, "r")
     save_baseline(outcomes, tmp_path / "base.json")
 
@@ -477,9 +476,9 @@ def test_a_baseline_has_the_figures_of_its_run(tmp_path: Path) -> None:
 def test_the_figures_of_a_table_do_not_depend_on_where_it_was_read(tmp_path: Path) -> None:
     case = Case(epochs=2, judged=True, errors=("agent", "evaluator", "infrastructure"))
     case.store_in(tmp_path / "runs.db")
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         keys = ("topic", "document")
-        stored = run_table(store, "r", keys, verdicts=True)
+        stored = store.table("r", keys, verdicts=True)
         report = store.report("r")
         scope = scope_of(store.run("r"))
 

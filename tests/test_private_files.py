@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import plain_environment
 from weakincentives.adapters.cache import ResponseCache
-from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals import EvalSuite, Sample, exact_match, open_store
 from weakincentives.runtime.mailbox import open_mailbox
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
@@ -46,7 +46,7 @@ def test_a_store_its_log_its_lock_and_its_folders_are_private(tmp_path: Path) ->
         modes_during_run.update(modes(tmp_path))
         return "ok"
 
-    with RunStore(tmp_path / "a" / ".wink" / "runs.db") as store:
+    with open_store(tmp_path / "a" / ".wink" / "runs.db") as store:
         EvalSuite(agent, [Sample("1", 1, "ok")], exact_match).run(store=store)
 
     assert {"a", "a/.wink", "a/.wink/runs.db", "a/.wink/runs.db-wal"} < modes_during_run.keys()
@@ -68,9 +68,9 @@ def test_mailboxes_and_caches_are_private(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
-    RunStore(tmp_path / "runs.db").close()
+    open_store(tmp_path / "runs.db").close()
     (tmp_path / "runs.db").chmod(0o660)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         store.keep("key", b"value")
         assert set(modes(tmp_path).values()) == {"660"}
 

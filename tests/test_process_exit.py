@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import TIMEOUT, plain_environment, until
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 WINK = str(Path(sys.executable).with_name("wink"))
 EVAL = """
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_a_run_whose_agent_hangs_and_it_can_be_resumed(
     with start(tmp_path, WINK, "eval", "resume", "latest", "--force") as process:
         code, _, stderr = finish(process)
     assert code == 0, stderr
-    with RunStore(tmp_path / ".wink" / "runs.db") as store:
+    with open_store(tmp_path / ".wink" / "runs.db") as store:
         assert store.report("latest").passed == 8
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.processes import machine_variables
 from weakincentives import evals
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 pytest_plugins = ["pytester"]
 
@@ -73,7 +73,7 @@ def pytest_on(pytester: pytest.Pytester) -> Run:
 
 def stored(path: Path) -> list[str]:
     """Return the outcome of each run of a store."""
-    with RunStore(path / ".wink" / "runs.db") as store:
+    with open_store(path / ".wink" / "runs.db") as store:
         return [
             f"{run.manifest.dataset_name} {run.status} {run.passed}/{run.total}"
             for run in reversed(store.runs())
@@ -188,7 +188,7 @@ def test_an_error_fails_its_item_with_its_traceback(
     result.stdout.fnmatch_lines(
         ["*: 1/4 passed, *, 3 errors: PASS: *, though the rate may be below 10%"]
     )
-    with RunStore(pytester.path / ".wink" / "runs.db") as store:
+    with open_store(pytester.path / ".wink" / "runs.db") as store:
         assert store.runs()[0].errors == 3
 
 
@@ -307,7 +307,7 @@ def test_object(given):
     result = pytest_on(tests)
 
     result.assert_outcomes(passed=2)
-    with RunStore(pytester.path / ".wink" / "runs.db") as store:
+    with open_store(pytester.path / ".wink" / "runs.db") as store:
         newest, oldest = store.runs()
         (odd,) = store.rows(oldest.manifest.run_id)
         (bare,) = store.rows(newest.manifest.run_id)

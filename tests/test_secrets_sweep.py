@@ -37,6 +37,7 @@ from weakincentives.evals import (
     Sample,
     collect_results,
     exact_match,
+    open_store,
     submit_dataset,
 )
 from weakincentives.evals.reporting.export import FORMATS, write_export
@@ -114,7 +115,7 @@ def secrets_by_file(folder: Path) -> dict[str, set[str]]:
 def test_no_artefact_of_a_run_holds_a_secret(
     kind: str, server: ModelServer, tmp_path: Path, log: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with RunStore(tmp_path / "runs.db") as store, ResponseCache(tmp_path / "cache.db") as cache:
+    with open_store(tmp_path / "runs.db") as store, ResponseCache(tmp_path / "cache.db") as cache:
         adapter = adapter_of(kind, server).around(cached(cache, provider=kind))
         report = leaky.suite(adapter=adapter).run(store=store, tags={"token": secret_at("tag")})
         _, session = leaky.LeakyLoop(adapter=adapter).execute("it")
@@ -175,7 +176,7 @@ def test_a_truncated_tool_output_has_no_part_of_a_secret(
     suite = EvalSuite(
         template, Dataset([Sample("a", "it", "")]), exact_match, adapter_of("http", server)
     )
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         run_id = suite.run(store=store).run_id
         [row] = store.rows(run_id)
 
@@ -190,7 +191,7 @@ def test_unknown_secrets_are_found_everywhere(
     """Check that the other tests would find a leak."""
     for place in PLACES:
         monkeypatch.delenv(f"LEAK_{place.upper()}_TOKEN")
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         suite = leaky.suite(adapter=adapter_of("openai", server))
         report = suite.run(store=store, tags={"token": secret_at("tag")})
         export_all(store, report.run_id, tmp_path)
@@ -213,7 +214,7 @@ def test_unknown_secrets_are_found_everywhere(
 def test_the_error_of_an_agent_has_no_secret(
     tmp_path: Path, server: ModelServer, log: Path
 ) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         suite = leaky.suite(leaky.agent, adapter_of("openai", server))
         report = suite.run(store=store)
         export_all(store, report.run_id, tmp_path)
@@ -388,7 +389,7 @@ def test_the_results_of_workers_have_no_secret(
     """Use requests without secrets: they are the user's own, and are sent unchanged."""
     (url, name), client = queue_url_and_name(where, tmp_path), running().client()
     requests, results, far = (open_mailbox(url, name=f"{name}-{n}") for n in range(3))
-    store: Any = RunStore(tmp_path / "kept.db") if where == "sqlite" else RedisStore(client, name)
+    store: Any = open_store(tmp_path / "kept.db") if where == "sqlite" else RedisStore(client, name)
     adapter = adapter_of("openai", server)
     both = {
         "store": store,

@@ -17,8 +17,10 @@ from tests.soak import soak_size
 from weakincentives import serde
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals.engine.resume import ResumePlan
-from weakincentives.evals.store import human_labels, ownership, reading, rows, run_store, schema
-from weakincentives.evals.store.run_store import RunStore
+from weakincentives.evals.store.sqlite import database, ownership, reading, rows, sqlite_store
+from weakincentives.evals.store.sqlite.encoding import decompress
+from weakincentives.evals.store.sqlite.people import SqlitePeopleRecords
+from weakincentives.evals.store.sqlite.sqlite_store import SqliteRunStore
 
 # The other tests cover the same code, and measuring it here would double the time.
 pytestmark = pytest.mark.no_cover
@@ -95,7 +97,7 @@ def test_a_seed_of_a_local_run_always_gives_the_same_trace() -> None:
 
 def a_missing_row_is_a_lost_claim(patch: pytest.MonkeyPatch) -> None:
     """As in 3.0: the heartbeat begins with the claim, and the row only with the run."""
-    beat = ownership.RunClaim._write_heartbeat
+    beat = ownership.SqliteRunClaim._write_heartbeat
 
     def check(self: Any, cursor: Any) -> None:
         if getattr(self, "is_lost", False):
@@ -106,11 +108,11 @@ def a_missing_row_is_a_lost_claim(patch: pytest.MonkeyPatch) -> None:
             self.is_lost = True
             raise
 
-    patch.setattr(ownership.RunClaim, "_write_heartbeat", check)
+    patch.setattr(ownership.SqliteRunClaim, "_write_heartbeat", check)
 
 
 def clocks_are_compared(patch: pytest.MonkeyPatch) -> None:
-    take = ownership.RunClaim._take_unless_owned
+    take = ownership.SqliteRunClaim._take_unless_owned
 
     def compare(self: Any, dead: Any = None) -> Any:
         seen = take(self, dead)
@@ -118,26 +120,26 @@ def clocks_are_compared(patch: pytest.MonkeyPatch) -> None:
             return take(self, seen)
         return seen
 
-    patch.setattr(ownership.RunClaim, "_take_unless_owned", compare)
+    patch.setattr(ownership.SqliteRunClaim, "_take_unless_owned", compare)
 
 
 def a_run_of_another_owner_is_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ownership.RunClaim, "check", lambda self, cursor: None)
+    patch.setattr(ownership.SqliteRunClaim, "check", lambda self, cursor: None)
 
 
 def a_dead_owner_keeps_its_run(patch: pytest.MonkeyPatch) -> None:
-    take = ownership.RunClaim._take_unless_owned
+    take = ownership.SqliteRunClaim._take_unless_owned
 
     def refuse(self: Any, dead: Any = None) -> Any:
         if dead is not None:
             raise UsageError("expected a run that no process is running")
         return take(self)
 
-    patch.setattr(ownership.RunClaim, "_take_unless_owned", refuse)
+    patch.setattr(ownership.SqliteRunClaim, "_take_unless_owned", refuse)
 
 
 def a_lock_is_taken_for_granted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ownership.RunClaim, "_locks_out", lambda self, owner: True)
+    patch.setattr(ownership.SqliteRunClaim, "_locks_out", lambda self, owner: True)
 
 
 def rows_that_cannot_be_written_are_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -145,15 +147,15 @@ def rows_that_cannot_be_written_are_dropped(patch: pytest.MonkeyPatch) -> None:
         with suppress(StoreError):
             rows.write_rows(*args, **more)
 
-    patch.setattr(run_store, "write_rows", drop)
+    patch.setattr(sqlite_store, "write_rows", drop)
 
 
 def the_end_of_a_run_is_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RunStore, "_check_anew", lambda self, run_id, stored, finished: None)
+    patch.setattr(SqliteRunStore, "_check_anew", lambda self, run_id, stored, finished: None)
 
 
 def a_removed_file_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(schema.Database, "_check_in_place", lambda self: None)
+    patch.setattr(database.Database, "_check_in_place", lambda self: None)
     the_end_of_a_run_is_not_counted(patch)
 
 
@@ -166,20 +168,20 @@ def the_last_row_of_a_key_wins(patch: pytest.MonkeyPatch) -> None:
 
 
 def checksums_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(schema, "intact", lambda *columns: True)
-    patch.setattr(schema, "has_body", lambda *columns: True)
+    patch.setattr(database, "intact", lambda *columns: True)
+    patch.setattr(database, "has_body", lambda *columns: True)
     patch.setattr(reading, "check_row", lambda *columns: None)
 
 
 def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:
-    transaction = schema.Database.transaction
+    transaction = database.Database.transaction
 
     @contextmanager
     def unsynced(self: Any, *, synced: bool = False) -> Iterator[Any]:
         with transaction(self, synced=False) as cursor:
             yield cursor
 
-    patch.setattr(schema.Database, "transaction", unsynced)
+    patch.setattr(database.Database, "transaction", unsynced)
 
 
 def deaths_are_not_counted(patch: pytest.MonkeyPatch) -> None:
@@ -201,28 +203,28 @@ def an_import_stores_run_by_run(patch: pytest.MonkeyPatch) -> None:
         for manifest, results, _ in runs:
             self.begin(manifest)
             for row in results:
-                run_store.Writer.offer(self._writer, row)
-            RunStore.flush(self, manifest.run_id)
+                sqlite_store.Writer.offer(self._writer, row)
+            SqliteRunStore.flush(self, manifest.run_id)
 
-    patch.setattr(RunStore, "add", add)
+    patch.setattr(SqliteRunStore, "add", add)
 
 
 def duplicates_are_imported(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        run_store,
+        sqlite_store,
         "unique_columns",
-        lambda run_id, results: [(run_id, *rows.to_columns(row)[1:]) for row in results],
+        lambda run_id, results: [rows.to_columns(row)._replace(run_id=run_id) for row in results],
     )
 
 
 def checksums_of_labels_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    def read(store: Any, table: str, kind: Any, **columns: str) -> list[Any]:
-        found = store._database.read(f"SELECT body FROM {table} WHERE run_id = ?", (b"run",))
+    def read(self: Any, table: str, kind: Any, **columns: str) -> list[Any]:
+        found = self._database.read(f"SELECT body FROM {table} WHERE run_id = ?", (b"run",))
         with suppress(Exception):
-            return [serde.decode(rows.decompress(body), kind) for (body,) in found]
+            return [serde.decode(decompress(body), kind) for (body,) in found]
         return []
 
-    patch.setattr(human_labels, "stored_records", read)
+    patch.setattr(SqlitePeopleRecords, "read", read)
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], LocalPlan] = {

@@ -17,7 +17,7 @@ import pytest
 from weakincentives.adapters import HTTPAdapter, ModelAdapter, ModelSettings, OpenAIAdapter
 from weakincentives.adapters.cache import ResponseCache, cached
 from weakincentives.chat import ChatMessage, TokenTrace, ToolCall
-from weakincentives.evals import EvalConfig, RunStore, Sample, evaluate, exact_match
+from weakincentives.evals import EvalConfig, Sample, evaluate, exact_match, open_store
 from weakincentives.prompt import MarkdownSection, PromptTemplate
 from weakincentives.rollouts import CalculatorEnvironment, Endpoint, run_agent
 from weakincentives.testing import ModelServer, Reply
@@ -97,7 +97,7 @@ async def test_an_evaluation_stores_what_the_server_gave(tmp_path: Path) -> None
     samples = [Sample(str(number), f"Say {number}") for number in range(3)]
     with (
         ModelServer(lambda request: request.body["messages"][-1]["content"]) as server,
-        RunStore(tmp_path / "runs.db") as store,
+        open_store(tmp_path / "runs.db") as store,
     ):
         endpoint = Endpoint("llama-3", server.openai_base_url, extra=BOTH)
         config = EvalConfig(endpoint=endpoint, max_concurrent=3)

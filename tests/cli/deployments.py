@@ -17,7 +17,7 @@ import pytest
 from tests.forked_wink import Started, run_wink, start_wink
 from tests.processes import plain_environment
 from tests.runtime.mailbox.redis_server import running
-from weakincentives.evals import EvalReport, RunStore
+from weakincentives.evals import EvalReport, open_store
 
 __all__ = ["SAMPLES", "Deployment", "deployment", "outcomes"]
 
@@ -123,7 +123,7 @@ class Deployment:
         return Counter(file.read_text().split() if file.exists() else ())
 
     def report(self, run_id: str) -> EvalReport[Any]:
-        with RunStore(self.folder / ".wink" / "runs.db") as store:
+        with open_store(self.folder / ".wink" / "runs.db") as store:
             return store.report(run_id)
 
     def close(self) -> None:

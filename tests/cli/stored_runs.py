@@ -14,7 +14,7 @@ import pytest
 from tests.processes import machine_variables
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
 from weakincentives.cli import main
-from weakincentives.evals import EvalResult, RunStore, Sample, Score, Trajectory, contains
+from weakincentives.evals import EvalResult, Sample, Score, Trajectory, contains, open_store
 from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.runtime import PromptExecuted, Session, ToolInvoked
 
@@ -60,7 +60,7 @@ def stored(
     }
     created_at = datetime.now(UTC) - timedelta(minutes=minutes)
     manifest = RunManifest(run_id=run_id, created_at=created_at, **manifest_fields)
-    with RunStore() as store:
+    with open_store() as store:
         store.begin(manifest)
         for position, result in enumerate(results):
             row = StoredRow(result=replace(result, run_id=run_id), position=position)

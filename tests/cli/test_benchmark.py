@@ -9,7 +9,7 @@ import pytest
 
 from tests.sums_eval import latest
 from weakincentives.cli import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -19,7 +19,7 @@ def test_a_benchmark_runs_on_built_in_rows_and_its_run_has_its_name() -> None:
 
     report = latest()
     assert (report.total, report.errors, report.dataset_name) == (10, 0, "mgsm")
-    with RunStore() as store:
+    with open_store() as store:
         (record,) = store.runs()
     assert record.manifest.suite == "mgsm"
     assert record.manifest.criteria[0].name == "mgsm"
@@ -128,7 +128,7 @@ def test_results_of_simple_evals_become_a_run(
     assert (first.sample_id, first.epoch, first.passed) == (second.sample_id, 1, False)
     assert (second.epoch, second.passed) == (2, True)
     assert (refused.error_source, refused.trajectory) == ("agent", None)
-    with RunStore() as store:
+    with open_store() as store:
         (record,) = store.runs()
     assert (record.status, record.manifest.model) == ("complete", "gpt-4o")
     assert (record.manifest.dataset_name, record.manifest.tags) == ("mmlu", {"team": "qa"})

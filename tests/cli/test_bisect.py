@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.cli import main
-from weakincentives.evals.store import RunStore
+from weakincentives.evals.store import open_store
 
 EVAL = """
 import pathlib, sys
@@ -114,7 +114,7 @@ def test_an_interrupted_step_is_continued(repository: Path) -> None:
     slow = "import time\ndef answer(n):\n    time.sleep(n > 20)\n    return 'ok'\n"
     Path("agent.py").write_text(slow)
     process = subprocess.Popen([*WINK, *STEP, "-j", "1"], stderr=subprocess.PIPE, text=True)
-    with RunStore() as store:
+    with open_store() as store:
         while len(store.runs()) < 2 or not store.runs()[0].stored:
             assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def test_an_interrupted_step_is_continued(repository: Path) -> None:
 
     Path("agent.py").write_text(slow.replace("n > 20", "0"))
     run(*STEP, "--force")
-    with RunStore() as store:
+    with open_store() as store:
         assert (len(store.runs()), store.runs()[0].stored) == (2, 120)
 
 

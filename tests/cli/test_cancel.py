@@ -14,7 +14,7 @@ import pytest
 from tests.cli.deployments import Deployment, deployment
 from tests.forked_wink import Started
 from tests.processes import TIMEOUT, until
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.runtime.mailbox import open_mailbox
 
 __all__ = ["deployment"]  # a fixture
@@ -72,7 +72,7 @@ class Fleet:
         return [(id, float(at)) for kind, id, at in lines if kind == what and id.startswith(name)]
 
     def status(self, run_id: str) -> tuple[str, str]:
-        with RunStore(self.folder / ".wink" / "runs.db") as store:
+        with open_store(self.folder / ".wink" / "runs.db") as store:
             record = store.run(run_id)
         return record.status, record.note
 

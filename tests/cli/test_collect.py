@@ -14,7 +14,7 @@ import pytest
 from tests.cli.deployments import Deployment, deployment
 from tests.processes import TIMEOUT
 from tests.runtime.mailbox.redis_server import Server, free_port
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.runtime.mailbox import OutboundMessage, open_mailbox
 
 __all__ = ["deployment"]  # a fixture
@@ -259,7 +259,7 @@ def test_a_queue_that_never_answers_is_an_error(deployment: Deployment) -> None:
     assert code == 2, stderr
     assert "wink: expected Redis at 127.0.0.1" in stderr
     assert "check that the server is running and reachable" in stderr
-    with RunStore(deployment.folder / ".wink" / "runs.db") as store:
+    with open_store(deployment.folder / ".wink" / "runs.db") as store:
         assert store.run("latest").status == "interrupted"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.stored_runs import Run, folder, wink
 from tests.sums_eval import QA
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.evals.comparison.halving import halve, round_sizes
 from weakincentives.testing import ModelServer
 
@@ -75,13 +75,13 @@ def test_the_command_prints_the_best_model_and_the_dropped_ones(wink: Run, bad_m
     assert "dropped: openai/m" in text
     assert "best: demo/large" in text
     assert "which did not select the two:" in " ".join(text.split())
-    with RunStore() as store:
+    with open_store() as store:
         assert sorted(record.total for record in store.runs()) == [6, 26, 26]
 
     code, text, _ = wink(*args, "--budget", "60", "--format", "json")
     again = json.loads(text)
     assert [each["samples"] for each in again["rounds"]] == [6, 26]
-    with RunStore() as store:
+    with open_store() as store:
         assert len(store.runs()) == 3  # nothing was run again
 
     code, _, err = wink(*args, "--budget", "3")

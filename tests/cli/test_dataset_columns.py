@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from weakincentives.cli.main import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 CSV = """nr,question,context,answer,topic
 1,Capital of France?,Paris is it.,Paris,geography
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def results() -> list[Any]:
-    with RunStore() as store:
+    with open_store() as store:
         return list(store.report("latest").results)
 
 
@@ -73,7 +73,7 @@ def test_resume_reads_the_dataset_the_same_way(folder: Path) -> None:
 
     assert main(["eval", "resume", "--retry-errors"]) == 0
     assert [result.sample_id for result in results()] == ["1", "2", "3"]
-    with RunStore() as store:
+    with open_store() as store:
         command = store.run("latest").manifest.command
     assert " ".join(NAMES) in shlex.join(command)
 
@@ -93,7 +93,7 @@ def test_a_suite_of_a_file_has_its_own_columns(capsys: pytest.CaptureFixture[str
 def test_submit_has_the_options_for_columns(capsys: pytest.CaptureFixture[str]) -> None:
     call = ["eval", "submit", "--queue", "sqlite:///mail.db#qa", "--dataset", "faq.csv", *NAMES]
     assert main(call) == 0
-    with RunStore() as store:
+    with open_store() as store:
         manifest = store.run("latest").manifest
     assert manifest.planned == 3
     assert " ".join(NAMES) in shlex.join(manifest.command)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.forked_wink import Completed, run_python, run_wink
 from tests.processes import plain_environment
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -61,7 +61,7 @@ def deadly(way: str) -> None:
 
 def rows() -> dict[str, str | None]:
     """Return the error of each stored sample of the latest run."""
-    with RunStore() as store:
+    with open_store() as store:
         return {row.result.sample_id: row.result.error for row in store.rows("latest")}
 
 
@@ -85,7 +85,7 @@ def test_a_sample_that_ends_the_process_is_no_verdict_and_becomes_an_error(way: 
     found = re.search(rf"without a verdict \(.*{how}.*in flight: (.*) - .*: (wink .*)", line)
     assert found, line
     assert "5" in found[1].split(", ")
-    with RunStore() as store:
+    with open_store() as store:
         assert store.run("latest").status == "interrupted"
 
     again = [wink(*found[2].split()[1:]).returncode for _ in range(3)]
@@ -96,7 +96,7 @@ def test_a_sample_that_ends_the_process_is_no_verdict_and_becomes_an_error(way: 
     assert len(rows()) == SAMPLES
     assert [*errors] == ["5"]
     assert (errors["5"] or "").startswith("the process ended 3 times while this sample ran (")
-    with RunStore() as store:  # a failure of the agent: no gate leaves it out
+    with open_store() as store:  # a failure of the agent: no gate leaves it out
         assert [r.error_source for r in store.report("latest").errored_samples()] == ["agent"]
     assert not [*Path(".wink").glob("*.lock")]
     listed = json.loads(wink("eval", "list", "--format", "json").stdout)
@@ -140,7 +140,7 @@ def test_epochs_are_held_one_by_one() -> None:
     codes = [wink("eval", "resume", "latest").returncode for _ in range(8)]
 
     assert codes.index(3) <= 7, codes
-    with RunStore() as store:
+    with open_store() as store:
         errors = [(r.sample_id, r.epoch) for r in store.report("latest").results if r.error]
         assert store.run("latest").total == 3 * SAMPLES
     assert errors == [("5", 1), ("5", 2), ("5", 3)]
@@ -184,15 +184,15 @@ def test_a_run_that_may_stop_early_gets_past_it() -> None:
         codes.append(wink("eval", "resume", "latest").returncode)
 
     assert len(codes) <= 4
-    with RunStore() as store:
+    with open_store() as store:
         assert store.run("latest").status in ("complete", "stopped")
 
 
 SCRIPT = """
 import sys
 from deadly import suite
-from weakincentives.evals import RunStore
-with RunStore() as store:
+from weakincentives.evals import open_store
+with open_store() as store:
     report = suite.run(store=store, resume=None if not store.runs() else "latest")
     print(report.total, [result.sample_id for result in report.results if result.error])
 """
@@ -216,7 +216,7 @@ def test_a_run_that_is_asked_to_end_blames_no_sample() -> None:
     ended = wink("eval", "run", "deadly.py", "--quiet")
 
     assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")
-    with RunStore() as store:
+    with open_store() as store:
         (manifest,) = (record.manifest for record in store.runs())
         lock = next(Path(".wink").glob("*.lock"))
         assert not any(lock.read_bytes())
@@ -258,12 +258,12 @@ def test_removing_the_run_removes_its_deaths() -> None:
     deadly("SIGKILL")
     wink("eval", "run", "deadly.py")
     wink("eval", "resume", "latest")
-    with RunStore() as store:
+    with open_store() as store:
         assert store._database.read("SELECT count(*) FROM deaths") == [(4,)]
 
     assert wink("eval", "rm", "latest", "--yes").returncode == 0
 
-    with RunStore() as store:
+    with open_store() as store:
         assert store._database.read("SELECT count(*) FROM deaths") == [(0,)]
     assert not [*Path(".wink").glob("*.lock")]
 

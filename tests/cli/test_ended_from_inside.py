@@ -11,7 +11,7 @@ import pytest
 
 from tests.forked_wink import run_python, run_wink
 from tests.processes import plain_environment
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -95,7 +95,7 @@ def test_only_the_sample_that_cancels_its_task_is_an_error(action: str, componen
 
     assert code == 3, err
     assert (run["status"], run["total"], run["passed"], run["errors"]) == ("complete", 40, 39, 1)
-    with RunStore() as store:
+    with open_store() as store:
         (bad,) = (each for each in store.report("latest").results if not each.success)
     assert (bad.sample_id, bad.error_source) == ("10", component)
     assert bad.error
@@ -128,10 +128,10 @@ def test_a_keyboard_interrupt_in_an_agent_counts_as_ctrl_c() -> None:
 
 SCRIPT = f"""{SUITES}
 import sys
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.errors import RunIncompleteError
 
-with RunStore() as store:
+with open_store() as store:
     try:
         report = suite("it", agent_does=globals()[sys.argv[1]]).run(store=store)
     except RunIncompleteError as error:

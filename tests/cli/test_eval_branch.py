@@ -8,7 +8,7 @@ import pytest
 
 from tests.sums_eval import latest
 from weakincentives.cli import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -56,7 +56,7 @@ def test_a_sample_is_branched_from_a_turn(capsys: pytest.CaptureFixture[str]) ->
         ("one", 3),
     ]
     assert f"run {report.run_id}: wink eval show {report.run_id}" in out
-    with RunStore() as store:
+    with open_store() as store:
         assert len(store.runs()) == 2
         assert store.run(report.run_id).manifest.tags["branched_from"].endswith("/one@2")
 

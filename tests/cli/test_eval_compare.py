@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.stored_runs import Run, answer, broken, folder, stored, wink
 from tests.sums_eval import CAPITALS, QA
-from weakincentives.evals import EvalReport, EvalResult, RunStore
+from weakincentives.evals import EvalReport, EvalResult, open_store
 from weakincentives.evals.store import CriterionInfo
 
 __all__ = ["folder", "wink"]  # fixtures
@@ -82,7 +82,7 @@ def test_runs_can_be_named_by_their_position(wink: Run) -> None:
 
 def test_folders_and_baselines_can_be_compared(wink: Run) -> None:
     two_runs()
-    with RunStore() as store:
+    with open_store() as store:
         store.report("old").save("saved")
     assert wink("baseline", "old", "-o", "base.json")[0] == 0
 
@@ -337,7 +337,7 @@ def test_models_run_once_and_are_compared(wink: Run) -> None:
 
     Path("qa.jsonl").write_text(CAPITALS.splitlines()[0] + "\n")
     wink("compare", *args, *models)
-    with RunStore() as store:
+    with open_store() as store:
         assert [record.total for record in store.runs()] == [1, 1, 2, 2]
 
 
@@ -346,14 +346,14 @@ def test_an_interrupted_comparison_can_be_continued(wink: Run) -> None:
     Path("qa.jsonl").write_text(CAPITALS)
     args = ("--prompt", "prompts:qa", "--dataset", "qa.jsonl", "--models", "demo/large")
     wink("compare", *args, "demo/small")
-    with RunStore() as store:
+    with open_store() as store:
         store.finish(store.run("latest").manifest.run_id, "interrupted")
 
     code, _, err = wink("compare", *args, "demo/small")
 
     assert code == 0
     assert "2 of 2 are stored" in err
-    with RunStore() as store:
+    with open_store() as store:
         assert [record.status for record in store.runs()] == ["complete", "complete"]
 
 

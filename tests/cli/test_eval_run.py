@@ -13,7 +13,7 @@ from tests.sums_eval import failing, ids, latest
 from weakincentives.cli import main
 from weakincentives.cli.commands import eval_run
 from weakincentives.cli.options.execution import command_of
-from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals import EvalSuite, Sample, exact_match, open_store
 from weakincentives.evals.store import RunRecord
 from weakincentives.runtime.tracing import is_tracing
 
@@ -190,7 +190,7 @@ def test_a_run_that_is_stopped_is_not_complete(
 
 
 def latest_run() -> RunRecord:
-    with RunStore() as store:
+    with open_store() as store:
         return store.run("latest")
 
 
@@ -318,7 +318,7 @@ def test_resume_repeats_the_stored_command(
 
     assert "1 error retried" in capsys.readouterr().err
     assert [*"aee"] == sys.modules["sums"].CALLS
-    with RunStore("runs.db") as store:
+    with open_store("runs.db") as store:
         (a, e) = store.report("latest").results
     assert (a.attempt, e.attempt) == (1, 2)
     monkeypatch.setenv("WINK_STORE", "runs.db")
@@ -328,7 +328,7 @@ def test_resume_repeats_the_stored_command(
 def test_a_run_of_a_script_cannot_be_resumed_by_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with RunStore() as store:
+    with open_store() as store:
         EvalSuite(lambda x: x, [Sample("1", "a", "a")], exact_match).run(store=store)
 
     assert main(["eval", "resume"]) == 2

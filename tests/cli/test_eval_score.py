@@ -14,7 +14,7 @@ import pytest
 from tests.cli.stored_runs import WINK, Run, answer, conversation, folder, stored, wink
 from tests.forked_wink import run_wink
 from tests.processes import TIMEOUT, until
-from weakincentives.evals import Dataset, EvalConfig, EvalSuite, RunStore, Sample, contains
+from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample, contains, open_store
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -59,7 +59,7 @@ def cities(folder: Path) -> str:
         return City("Paris")
 
     suite = EvalSuite(agent, Dataset(samples, "cities"), lambda output, expected: True)
-    with RunStore() as store:
+    with open_store() as store:
         return suite.run(store=store).run_id
 
 
@@ -75,7 +75,7 @@ def test_a_rescored_run_is_a_new_run(wink: Run, cities: str) -> None:
         "        2/6 passed, 1 error (33.3%, 95% interval 9.7% to 70.0%, n = 6)",
     ]
     assert "3 verdicts changed: 3 from pass to fail" in lines
-    with RunStore() as store:
+    with open_store() as store:
         old, new = store.run(cities), store.run("latest")
         kept = [row.result.error for row in store.rows("latest")]
     assert (old.passed, new.passed, new.status) == (5, 2, "complete")
@@ -87,7 +87,7 @@ def test_a_rescored_run_is_a_new_run(wink: Run, cities: str) -> None:
 def test_outputs_are_decoded_by_annotation_or_option(wink: Run, cities: str) -> None:
     def errors(*args: str) -> int:
         wink("score", cities, *args)
-        with RunStore() as store:
+        with open_store() as store:
             return store.run("latest").errors
 
     assert errors("--evaluator", "mine.py:named") == 1
@@ -134,7 +134,7 @@ def test_a_judge_has_its_own_model(wink: Run, folder: Path) -> None:
 
     args = ("score", "run", "--evaluator", "judges.py:judge", "--judge-model", "demo/large")
     assert wink(*args)[0] == 0
-    with RunStore() as store:
+    with open_store() as store:
         assert [row.result.passed for row in store.rows("latest")] == [True, False]
 
 
@@ -159,7 +159,7 @@ def test_ctrl_c_does_not_change_the_stored_run(folder: Path) -> None:
         130,
         "wink: interrupted - the run is unchanged; run the command again\n",
     )
-    with RunStore() as store:
+    with open_store() as store:
         new, old = store.runs()
     assert (old.passed, new.status, new.passed) == (500, "interrupted", 0)
 
@@ -203,17 +203,17 @@ def test_evaluators_that_disagree_on_a_type_are_refused(wink: Run, folder: Path)
     code, _, err = wink("score", "run", *args)
     assert code == 2
     assert "expected evaluators that agree on the output type" in err
-    with RunStore() as store:
+    with open_store() as store:
         assert len(store.runs()) == 1
 
 
 def test_many_rows_are_scored_in_order(wink: Run) -> None:
     config = EvalConfig(max_concurrent=8)
     samples = [Sample(str(n), n, str(n)) for n in range(300)]
-    with RunStore() as store:
+    with open_store() as store:
         EvalSuite(lambda n: str(n), Dataset(samples), contains, config=config).run(store=store)
 
     assert wink("score", "--evaluator", "exact_match", "-j", "4")[0] == 0
-    with RunStore() as store:
+    with open_store() as store:
         assert [row.result.sample_id for row in store.rows("latest")] == [s.id for s in samples]
         assert store.run("latest").passed == 300

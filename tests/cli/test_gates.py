@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.stored_runs import Run, folder, wink
 from weakincentives.errors import UsageError
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.evals.comparison.gates import check_run
 from weakincentives.evals.runs.figures import criterion_rates
 
@@ -217,7 +217,7 @@ def test_junit_has_a_test_case_per_sample_by_default(wink: Run, folder: Path) ->
 
 def test_the_same_gates_in_python(wink: Run) -> None:
     wink("run", "evals/both_eval.py")
-    with RunStore() as store:
+    with open_store() as store:
         record, report = store.run("latest"), store.report("latest")
         rates = criterion_rates(report.table(), report.scope())
 

@@ -17,7 +17,7 @@ import pytest
 from tests.forked_wink import Started, start_wink
 from tests.processes import TIMEOUT, plain_environment, until
 from tests.soak import soak_size
-from weakincentives.evals import EvalReport, RunStore
+from weakincentives.evals import EvalReport, open_store
 
 SAMPLES, SERIES = 40, 5
 KILLS = soak_size(15, 50)
@@ -80,7 +80,7 @@ class Project:
         """Return the ids of the samples that have a row; None if there is no run yet."""
         if not self.store.exists():
             return None
-        with RunStore(self.store) as store:
+        with open_store(self.store) as store:
             runs = store.runs()
             if not runs:
                 return None
@@ -96,7 +96,7 @@ class Project:
         return Counter(file.read_text().split() if file.exists() else ())
 
     def report(self) -> EvalReport[Any]:
-        with RunStore(self.store) as store:
+        with open_store(self.store) as store:
             assert len(store.runs()) == 1
             return store.report("latest")
 
@@ -168,7 +168,7 @@ def test_an_interrupt_stops_cleanly_and_prints_how_to_resume(tmp_path: Path) -> 
 
     assert project.wait(process) == 130
     stderr = project.stderr
-    with RunStore(project.store) as store:
+    with open_store(project.store) as store:
         record = store.run("latest")
     assert record.status == "interrupted"
     assert f"exit 130: interrupted, {record.total} of {SAMPLES} are stored" in stderr

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.stored_runs import Run, answer, folder, stored, wink
 from weakincentives.cli import main
-from weakincentives.evals import EvalResult, EvalSuite, RunStore, Sample, exact_match
+from weakincentives.evals import EvalResult, EvalSuite, Sample, exact_match, open_store
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -54,7 +54,7 @@ def test_the_only_suite_of_a_file_has_the_name_of_the_file(wink: Run, folder: Pa
     wink("run", "billing_eval.py")
     wink("run", "billing_eval.py", "--name", "nightly", "--experiment-name", "short")
 
-    with RunStore() as store:
+    with open_store() as store:
         newest, oldest = (record.manifest for record in store.runs())
     assert (oldest.suite, oldest.config["experiment_name"]) == ("billing_eval", "baseline")
     assert (newest.suite, newest.config["experiment_name"]) == ("nightly", "short")
@@ -70,7 +70,7 @@ def test_one_name_for_several_suites_is_refused(wink: Run, folder: Path) -> None
 
 
 def test_a_suite_in_python_has_the_same_name(folder: Path) -> None:
-    with RunStore() as store:
+    with open_store() as store:
         EvalSuite(lambda x: x, [Sample("1", "a", "a")], exact_match, name="echo").run(store=store)
         EvalSuite(lambda x: x, [Sample("1", "a", "a")], exact_match).run(store=store)
 
@@ -147,7 +147,7 @@ def test_a_run_can_be_chosen_by_suite_or_tag_and_position(wink: Run) -> None:
         stored(f"r{number}", *results(20), minutes=9 - number, **about)
     stored("other", *results(20))
 
-    with RunStore() as store:
+    with open_store() as store:
         run_ids = {
             reference: store.run(reference).manifest.run_id
             for reference in ("suite:nightly", "suite:nightly~2", "tag:ci=1", "latest")
@@ -194,7 +194,7 @@ def test_a_submitted_run_has_the_same_names(folder: Path) -> None:
     queue = ["--queue", "sqlite:///mail.db#qa"]
     assert main(["eval", "submit", *queue, "--dataset", "qa.jsonl", *names]) == 0
 
-    with RunStore() as store:
+    with open_store() as store:
         manifest = store.run("suite:nightly").manifest
     assert (manifest.config["experiment_name"], manifest.tags) == ("short", {"ci": "7"})
 
@@ -202,13 +202,13 @@ def test_a_submitted_run_has_the_same_names(folder: Path) -> None:
 def test_a_command_stored_by_an_earlier_version_keeps_its_experiment(folder: Path) -> None:
     (folder / "both.py").write_text(SUITES)
     assert main(["eval", "run", "both.py:terse", "--experiment-name", "new"]) == 0
-    with RunStore() as store:
+    with open_store() as store:
         manifest = store.runs()[0].manifest
         command = ("wink", "eval", "run", "both.py:terse", "--name", "new")
         store.begin(replace(manifest, command=command, suite=""))
 
     assert main(["eval", "resume"]) == 0
 
-    with RunStore() as store:
+    with open_store() as store:
         (record,) = store.runs()
     assert (record.total, record.manifest.config["experiment_name"]) == (2, "new")

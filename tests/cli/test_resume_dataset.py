@@ -16,7 +16,7 @@ import pytest
 from tests.forked_wink import run_wink
 from tests.processes import plain_environment, until
 from tests.view.files import answers_in
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 WINK = Path(sys.executable).with_name("wink")
 SUITE = """
@@ -90,7 +90,7 @@ def test_samples_removed_from_the_dataset_are_not_counted_or_exported(project: P
     assert "it is stored, but no longer in the dataset" in err
     program = (
         "from suite import suite; from weakincentives.evals import RunStore; "
-        "store = RunStore('.wink/runs.db'); report = suite.run(store=store, resume='latest'); "
+        "store = open_store('.wink/runs.db'); report = suite.run(store=store, resume='latest'); "
         "print(report.passed, report.total, store.run('latest').total)"
     )
     done = subprocess.run(
@@ -113,7 +113,7 @@ def test_a_running_run_cannot_be_resumed_but_a_killed_one_can(project: Project) 
     def status() -> str:
         if not store.exists():
             return ""
-        with RunStore(store) as opened:
+        with open_store(store) as opened:
             return next((record.status for record in opened.runs()), "")
 
     until(lambda: status() == "running")

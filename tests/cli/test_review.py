@@ -20,7 +20,7 @@ import pytest
 
 from tests.processes import TIMEOUT, plain_environment
 from weakincentives.cli import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 from weakincentives.evals.review import LabelChange, give_label, review_queue
 from weakincentives.evals.store.human_labels import labels_of
 
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_a_review_and_keeps_the_labels(terminal: Callable[..., Termi
     review.wait_for("1 of 20").press("p").wait_for("1 labelled")
     review.process.send_signal(signal.SIGINT)
     assert review.end() == 130
-    with RunStore() as store:
+    with open_store() as store:
         assert len(labels_of(store, store.run("latest").manifest.run_id, "even")) == 1
 
 
@@ -168,7 +168,7 @@ def label(store: RunStore, reviewer: str, number: int, passed: bool) -> None:
 
 
 def test_agreement_categories_and_exports_are_printed(wink: Wink) -> None:
-    with RunStore() as store:
+    with open_store() as store:
         review_queue(store, "latest")
         for number in range(10):
             label(store, "ann", number, number < 5)

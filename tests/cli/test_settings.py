@@ -10,7 +10,7 @@ from weakincentives.cli.commands import eval_run
 from weakincentives.cli.main import main
 from weakincentives.cli.options.settings import OPTIONS_OF_SETTINGS, option_of, settings_of
 from weakincentives.eval_config import SETTINGS
-from weakincentives.evals.store import RunStore
+from weakincentives.evals.store import open_store
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 GIVEN = {
@@ -76,7 +76,7 @@ def test_a_run_is_stored_with_the_present_names(
 ) -> None:
     assert main(["eval", "run", "sums.py", "--limit", "1", "-x"]) == 0
     assert "wink: --limit is now --max-samples\n" in capsys.readouterr().err
-    with RunStore() as store:
+    with open_store() as store:
         command = store.run("latest").manifest.command
     assert command == (
         "wink",

@@ -14,7 +14,7 @@ from tests.cli.stored_runs import WINK, Run, answer, folder, stored, wink
 from tests.processes import TIMEOUT
 from weakincentives.cli import main
 from weakincentives.errors import UsageError
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 __all__ = ["folder", "wink"]  # fixtures
 
@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
 
 
 def run_ids() -> list[str]:
-    with RunStore() as store:
+    with open_store() as store:
         return [record.manifest.run_id for record in store.runs()]
 
 
@@ -105,7 +105,7 @@ def test_a_running_run_is_not_removed(wink: Run, folder: Path) -> None:
 
     assert code == 2
     assert "expected a run that no process is running" in err
-    with RunStore() as store, pytest.raises(UsageError, match="no process is running"):
+    with open_store() as store, pytest.raises(UsageError, match="no process is running"):
         store.delete(run_ids()[0])
     process.communicate("", timeout=TIMEOUT)
     assert process.returncode == 0
@@ -124,7 +124,7 @@ def test_tags_are_set_changed_removed_and_printed(wink: Run) -> None:
     assert wink("tag", "tag:branch=main")[1] == "r1  branch=main\n"
     assert wink("tag", "r1", "--remove", "branch", "ci=7")[1] == "r1  ci=7\n"
     assert wink("list", "--tag", "ci=7", "--format", "jsonl")[1].count("\n") == 1
-    with RunStore() as store:  # its checksum is still valid
+    with open_store() as store:  # its checksum is still valid
         assert store.run("r1").status == "complete"
 
 
@@ -152,7 +152,7 @@ def test_a_resumed_run_keeps_the_tags_it_was_given(folder: Path) -> None:
 
     assert main(["eval", "resume"]) == 0
 
-    with RunStore() as store:
+    with open_store() as store:
         assert store.run("latest").manifest.tags == {"a": "1", "b": "2"}
 
 

@@ -18,7 +18,7 @@ import pytest
 from tests.forked_wink import Completed, run_wink
 from tests.processes import TIMEOUT, plain_environment
 from weakincentives.cli import main
-from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, Score
+from weakincentives.evals import Dataset, EvalSuite, Sample, Score, open_store
 
 WINK = Path(sys.executable).with_name("wink")
 KEY = "sk-Ab+cd/Ef=Gh12345XyZ987"
@@ -139,7 +139,7 @@ def test_a_closed_stream_does_not_change_the_verdict(closed: str, tmp_path: Path
     code = "os.write(1, b'x'); subprocess.run(['sh', '-c', 'echo y'])"
 
     assert in_shell(tmp_path, code, shell=closed).returncode == 0
-    with RunStore(tmp_path / ".wink" / "runs.db") as store:
+    with open_store(tmp_path / ".wink" / "runs.db") as store:
         assert store.run("latest").status == "complete"
 
 
@@ -323,7 +323,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     long = "a b " * 30 + "::error::x " * 30  # long enough to be wrapped everywhere
     samples = [Sample(f"{n}{each}", each) for n, each in enumerate((*COMMANDS, "raise", long))]
     suite = EvalSuite(agent, Dataset(samples, name="##[error]x"), judge)
-    with RunStore(folder / ".wink" / "runs.db") as store:
+    with open_store(folder / ".wink" / "runs.db") as store:
         suite.run(store=store, run_id="run", tags={"##[error]": "::error::x"})
     return folder
 
@@ -397,7 +397,7 @@ def test_the_verdict_is_printed_though_a_file_cannot_be_written(
     assert done.returncode == 2
     assert err.index("1/1 passed") < err.index(f"could not be written to {path}")
     [run_id] = re.findall(r"wink eval export (\S+) -o", err)
-    with RunStore(tmp_path / ".wink" / "runs.db") as store:
+    with open_store(tmp_path / ".wink" / "runs.db") as store:
         assert store.run(run_id).status == "complete"
     assert (tmp_path / "good.csv").read_text().count("\n") == 2
     if form == "json":
@@ -414,7 +414,7 @@ def test_a_very_long_text_is_shortened_unless_all_is_requested(
     monkeypatch.delenv("WINK_STORE", raising=False)
     long = "BEGIN " + "many words " * 900_000 + "END"  # 10 MB
     suite: Any = EvalSuite(lambda _: long, Dataset([Sample("a", "?", "")]), lambda o, e: Score(1.0))
-    with RunStore(".wink/runs.db") as store:
+    with open_store(".wink/runs.db") as store:
         suite.run(store=store, run_id="run")
 
     assert main(["eval", "show", "run", "a"]) == 0

@@ -15,7 +15,7 @@ from tests.cli.deployments import SAMPLES, Deployment, deployment, outcomes
 from tests.processes import TIMEOUT
 from tests.runtime.mailbox.redis_server import Server
 from weakincentives.cli import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.runtime.mailbox import SqliteMailbox
 
 __all__ = ["deployment"]  # a fixture
@@ -232,7 +232,7 @@ def test_a_queue_that_cannot_be_reached_leaves_no_run(
     err = capsys.readouterr().err
     assert "expected Redis at 127.0.0.1:1 to answer" in err
     assert "secret" not in err
-    with RunStore() as store:
+    with open_store() as store:
         assert store.runs() == []
 
 
@@ -247,7 +247,7 @@ def test_the_store_holds_no_password(folder: Path) -> None:
     finally:
         server.stop()
 
-    with RunStore() as store:
+    with open_store() as store:
         command = store.run("mine").manifest.command
         assert f"redis://127.0.0.1:{server.port}/0#qa" in command
     assert not any(b"secret" in file.read_bytes() for file in Path(".wink").iterdir())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.view.files import answers_in
 from weakincentives.cli import main
-from weakincentives.evals import EvalReport, RunStore, why_failed
+from weakincentives.evals import EvalReport, open_store, why_failed
 from weakincentives.evals.analysis import error_groups
 
 RAG = """
@@ -177,7 +177,7 @@ def test_junit_has_type_and_traceback(rag: str, folder: Path) -> None:
 
 
 def test_a_saved_report_and_the_store_have_the_same_reasons(rag: str) -> None:
-    with RunStore(".wink/runs.db") as store:
+    with open_store(".wink/runs.db") as store:
         reports = [EvalReport.load("results"), store.report("latest")]
 
     for report in reports:

@@ -19,11 +19,11 @@ from weakincentives.evals import (
     EvalRequest,
     EvalResult,
     EvalSuite,
-    RunStore,
     Sample,
     Score,
     Trajectory,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.distributed import Submission
 from weakincentives.runtime import (
@@ -71,7 +71,7 @@ def agent(sample: Sample[Question, Answer]) -> tuple[Trajectory[Answer], Session
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         EvalSuite(agent, DATASET, [exact_match], config=EvalConfig(epochs=2)).run(
             store=store, run_id=RUN_ID
         )

@@ -12,9 +12,9 @@ import pytest
 from tests.compat.make_data import DATASET, REQUEST_ID, RUN_ID, session
 from tests.compat.questions import Answer, Question, Step
 from weakincentives import Experiment, Session, serde
-from weakincentives.evals import EvalRequest, EvalResult, RunStore
+from weakincentives.evals import EvalRequest, EvalResult, open_store
 from weakincentives.evals.distributed import Submission
-from weakincentives.evals.store.rows import compress
+from weakincentives.evals.store.sqlite.encoding import compress
 from weakincentives.runtime import (
     MainLoopRequest,
     MainLoopResult,
@@ -40,7 +40,7 @@ def bodies(folder: Path, name: str) -> list[object]:
 
 
 def test_a_stored_run_is_read(folder: Path) -> None:
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         results = store.report(RUN_ID).results
 
     assert [(each.sample_id, each.epoch, each.score.passed) for each in results] == [
@@ -55,7 +55,7 @@ def test_a_stored_run_is_read(folder: Path) -> None:
 
 
 def test_stored_submissions_and_outcomes_are_read(folder: Path) -> None:
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         submission, _ = unpack(store.find("submission:submitted-before") or b"")
         outcome, _ = unpack(store.find("outcome:before") or b"")
 
@@ -99,19 +99,19 @@ def test_the_stop_reason_of_an_earlier_run_is_read(folder: Path) -> None:
         database.execute("UPDATE runs SET status = 'stopped', note = ?, checksum = NULL", (NOTE,))
     database.close()
 
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         assert store.run(RUN_ID).stop_reason == "rule"
 
 
 def test_the_queue_of_an_earlier_submission_is_read(folder: Path) -> None:
     command = ("wink", "eval", "submit", "--queue", "sqlite:///mail.db#qa", "--dataset", "d.jsonl")
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         manifest = serde.plain(replace(store.run(RUN_ID).manifest, command=command))
     del manifest["kind"], manifest["queue"]
     with sqlite3.connect(folder / "runs.db") as database:
         database.execute("UPDATE runs SET manifest = ?", (compress(serde.encode(manifest)),))
     database.close()
 
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         restored = store.run(RUN_ID).manifest
     assert (restored.kind, restored.queue) == ("submission", "sqlite:///mail.db#qa")

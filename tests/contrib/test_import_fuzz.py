@@ -16,7 +16,7 @@ from tests.contrib.result_files import WRITERS, inspect_log
 from tests.contrib.test_importers import DATA, FILES
 from weakincentives.contrib.importers import FORMATS, read_reports, store_reports
 from weakincentives.errors import WinkError
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 from weakincentives.evals.store.overview import overview
 
 OUTCOMES = [("a", "pass"), ("a", "fail"), ("b", "error")]
@@ -81,7 +81,7 @@ def test_bytes_that_changed_are_imported_or_refused(name: str, system: str, tmp_
     suffix = ".eval" if name.endswith(".eval") else ".json"
     path = tmp_path / f"damaged{suffix}"
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for index in range(MUTATIONS):
             data = bytearray(original)
             for _ in range(random_.choice([1, 1, 3, 30])):
@@ -115,7 +115,7 @@ def test_values_of_other_types_are_imported_or_refused(
     random_ = random.Random(name)
     worked = 0
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for _ in range(MUTATIONS):
             rows = [json.loads(line) for line in lines] if len(lines) < 20 else [json.loads(data)]
             for _ in range(random_.choice([1, 1, 2, 5])):

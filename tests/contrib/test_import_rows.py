@@ -25,7 +25,7 @@ from tests.processes import plain_environment, until
 from weakincentives.cli import main
 from weakincentives.contrib.importers import read_reports, store_report, store_reports
 from weakincentives.errors import ReportError, StoreError, UsageError
-from weakincentives.evals import EvalReport, EvalResult, RunStore, Score
+from weakincentives.evals import EvalReport, EvalResult, RunStore, Score, open_store
 from weakincentives.evals.store import StoredRow
 from weakincentives.evals.store.overview import overview
 
@@ -37,7 +37,7 @@ def outcome(result: EvalResult[Any]) -> str:
 
 
 def statuses(store: Path) -> list[str]:
-    with RunStore(store) as opened:
+    with open_store(store) as opened:
         return [record.status for record in opened.runs()]
 
 
@@ -56,7 +56,7 @@ def test_every_result_of_a_file_is_a_row_and_all_faces_agree(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (report,) = read_reports(WRITERS[system](Path(folder), outcomes))
-        with RunStore(f"{folder}/runs.db") as store:
+        with open_store(f"{folder}/runs.db") as store:
             run_id = store_report(store, report)
             stored, record = store.report(run_id), store.run(run_id)
             verdict = str(overview(store, run_id))
@@ -122,7 +122,7 @@ def test_a_report_of_anywhere_with_two_results_of_one_key_is_refused(tmp_path: P
     result = EvalResult("a", Score(1.0))
     report = EvalReport([result, EvalResult("b", Score(1.0)), replace(result, score=Score(0.0))])
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         with pytest.raises(UsageError, match=r"`results\[2\]`, first at `results\[0\]`"):
             store_report(store, report)
         assert store.runs() == []
@@ -132,7 +132,7 @@ def test_results_of_several_experiments_have_keys_of_their_own(tmp_path: Path) -
     names = ("small", "large")
     report = EvalReport([EvalResult("a", Score(1.0), experiment_name=name) for name in names])
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert store.run(store_report(store, report)).total == 2
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_says_that_it_is_incomplete_is_stored_as_interrupted(
 
     assert main(["eval", "import", str(tmp_path / "file.json"), "--store", str(store)]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f" - {note}")
-    with RunStore(store) as opened:
+    with open_store(store) as opened:
         record = opened.run("latest")
         assert (record.status, record.note) == ("interrupted", note)
         assert record.manifest.planned == planned
@@ -187,7 +187,7 @@ def test_a_file_that_says_that_it_is_incomplete_is_stored_as_interrupted(
 
     again = ["eval", "score", "latest", "--evaluator", "exact_match", "--max-error-rate", "1"]
     assert main([*again, "--store", str(store)]) == 3
-    with RunStore(store) as opened:
+    with open_store(store) as opened:
         record = opened.run("latest")
         assert (record.status, record.note) == ("interrupted", note)
         assert record.manifest.parent is not None
@@ -234,7 +234,7 @@ def test_of_several_files_with_a_bad_one_nothing_is_stored(tmp_path: Path) -> No
 
 
 def test_a_run_that_is_stored_already_is_refused(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         run_id = store_report(store, EvalReport([EvalResult("a", Score(1.0))]))
         with pytest.raises(UsageError, match="expected a new run id"):
             store.add([(store.run(run_id).manifest, [], "")])
@@ -242,7 +242,7 @@ def test_a_run_that_is_stored_already_is_refused(tmp_path: Path) -> None:
 
 
 def test_fewer_rows_than_planned_are_never_complete(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         store_report(store, EvalReport([EvalResult("a", Score(1.0))]))
         manifest = replace(store.run("latest").manifest, run_id="other", planned=2)
         row = StoredRow(result=EvalResult("a", Score(1.0)))
@@ -269,7 +269,7 @@ def big_file(folder: Path) -> Path:
 @pytest.mark.parametrize("written", [0, 1, 500_000, 2_000_000])
 def test_an_import_that_is_killed_leaves_nothing_or_all(written: int, tmp_path: Path) -> None:
     store, file = tmp_path / "runs.db", big_file(tmp_path)
-    RunStore(store).close()
+    open_store(store).close()
     log = Path(f"{store}-wal")
     command = ["eval", "import", str(file), "--store", str(store)]
 
@@ -298,7 +298,7 @@ def test_nothing_of_an_import_is_visible_before_all_of_it(tmp_path: Path) -> Non
             seen.append([record.status for record in other.runs()])
             yield from read_reports(WRITERS[system](tmp_path, THREE))
 
-    with RunStore(tmp_path / "runs.db") as store, RunStore(tmp_path / "runs.db") as other:
+    with open_store(tmp_path / "runs.db") as store, open_store(tmp_path / "runs.db") as other:
         store_reports(store, reports(other))
         seen.append([record.status for record in other.runs()])
     assert seen == [[], [], [], ["complete"] * 3]

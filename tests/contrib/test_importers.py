@@ -25,7 +25,7 @@ from weakincentives.contrib.importers import (
     read_simple_evals,
 )
 from weakincentives.errors import ReportError, UsageError
-from weakincentives.evals import EvalReport, RunStore
+from weakincentives.evals import EvalReport, open_store
 
 DATA = Path(__file__).parent / "data"
 FILES = {
@@ -67,7 +67,7 @@ def test_the_format_of_a_file_is_detected_and_its_runs_can_be_compared(
     assert main(["eval", "compare", "latest", "latest", "--store", store]) == 0
     assert main(["eval", "show", "tag:team=qa", "--store", store]) == 0
     assert " passed, " in capsys.readouterr().out
-    with RunStore(store) as opened:
+    with open_store(store) as opened:
         runs = list(opened.runs())
     assert {run.manifest.planned for run in runs} == {run.total for run in runs}
     assert all(run.manifest.dataset_digest for run in runs)
@@ -295,5 +295,5 @@ def test_the_dataset_can_be_named(tmp_path: Path) -> None:
     files = [str(DATA / "langsmith_0_14_17.jsonl"), str(DATA / "inspect_0_3_285.eval")]
 
     assert main(["eval", "import", *files, "--dataset", "qa", "--store", store]) == 0
-    with RunStore(store) as opened:
+    with open_store(store) as opened:
         assert {run.manifest.dataset_name for run in opened.runs()} == {"qa"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
     """Open an empty run store."""
-    with RunStore(tmp_path / "runs.db") as opened:
+    with open_store(tmp_path / "runs.db") as opened:
         yield opened

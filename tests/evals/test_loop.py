@@ -22,11 +22,11 @@ from weakincentives.evals import (
     EvalLoopConfig,
     EvalRequest,
     EvalResult,
-    RunStore,
     Sample,
     Score,
     collect_results,
     exact_match,
+    open_store,
     submit_dataset,
     submit_experiments,
 )
@@ -468,7 +468,7 @@ def test_a_stored_result_is_not_run_again(mailboxes: Mailboxes, tmp_path: Path) 
         return number + 1
 
     submission = submit_dataset(DATASET[:1], mailboxes.requests)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         config = EvalLoopConfig(store=store)
         first = EvalLoop(
             counting_agent, exact_match, mailboxes.requests, InMemoryMailbox(), config=config

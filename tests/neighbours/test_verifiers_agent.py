@@ -28,10 +28,10 @@ from weakincentives.evals import (  # noqa: E402
     EvalConfig,
     EvalContext,
     EvalReport,
-    RunStore,
     Sample,
     criterion,
     evaluate,
+    open_store,
 )
 from weakincentives.evals.evaluators import environment_score  # noqa: E402
 from weakincentives.rollouts import Endpoint  # noqa: E402
@@ -98,7 +98,7 @@ def test_epochs_are_a_group_and_tokens_are_kept() -> None:
 
 
 def test_a_reward_function_that_raised_is_an_error_and_keeps_the_output(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "runs.db")
+    store = open_store(tmp_path / "runs.db")
     report = run("wink-sums", answers("0", "boom", "4", "6"), store=store)
     failed = report.results[1]
 

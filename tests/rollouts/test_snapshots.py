@@ -17,12 +17,12 @@ from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.errors import SerializationError, UsageError
 from weakincentives.evals import (
     EvalConfig,
-    RunStore,
     Sample,
     Trajectory,
     criterion,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.engine import endpoint_agent
 from weakincentives.evals.engine.agents import branch_agent
@@ -258,7 +258,7 @@ def test_an_unfinished_episode_is_resumed(tmp_path: Path) -> None:
         return add_up(messages)
 
     async def main() -> tuple[Any, Any]:
-        with RunStore(tmp_path / "runs.db") as store:
+        with open_store(tmp_path / "runs.db") as store:
             config = EvalConfig(1, endpoint=fails)
             first = await evaluate(
                 [SAMPLE],
@@ -288,7 +288,7 @@ def test_an_unfinished_episode_is_resumed(tmp_path: Path) -> None:
 
 def test_branches_of_one_turn_are_epochs_and_know_their_parent(tmp_path: Path) -> None:
     async def main() -> Any:
-        with RunStore(tmp_path / "runs.db") as store:
+        with open_store(tmp_path / "runs.db") as store:
             first = await evaluate(
                 [SAMPLE],
                 EvalConfig(1, endpoint=add_up),

@@ -18,8 +18,16 @@ from weakincentives import serde
 from weakincentives.adapters import ModelReply
 from weakincentives.chat import ChatMessage, TokenTrace, ToolCall
 from weakincentives.errors import SerializationError, UsageError
-from weakincentives.evals import EvalConfig, EvalReport, RunStore, Sample, evaluate, exact_match
-from weakincentives.evals.store.rows import compress, decompress
+from weakincentives.evals import (
+    EvalConfig,
+    EvalReport,
+    RunStore,
+    Sample,
+    evaluate,
+    exact_match,
+    open_store,
+)
+from weakincentives.evals.store.sqlite.encoding import compress, decompress
 from weakincentives.rollouts import CalculatorEnvironment, Trajectory, run_agent
 
 MESSAGES = [ChatMessage("user", "What is 2 + 3, times 7?")]
@@ -153,7 +161,7 @@ def traces(store: RunStore) -> list[tuple[TokenTrace, ...]]:
 
 @pytest.mark.anyio
 async def test_a_store_and_a_report_keep_traces(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         report = await evaluate_three(store)
     report.save(tmp_path / "report.jsonl")
 
@@ -161,13 +169,13 @@ async def test_a_store_and_a_report_keep_traces(tmp_path: Path) -> None:
         (trace_of_turn(0), trace_of_turn(2))
     ] * 3
     assert EvalReport.load(tmp_path / "report.jsonl").results == report.results
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert traces(store) == [(trace_of_turn(0), trace_of_turn(2))] * 3
 
 
 @pytest.mark.anyio
 async def test_rows_of_versions_without_traces_load(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         await evaluate_three(store)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
         for body, result in database.execute("SELECT id, result FROM bodies").fetchall():
@@ -179,7 +187,7 @@ async def test_rows_of_versions_without_traces_load(tmp_path: Path) -> None:
             "UPDATE rows SET checksum = NULL, body_checksum = NULL"
         )  # as in older versions
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert traces(store) == [(), (), ()]
 
 

@@ -16,11 +16,11 @@ from weakincentives import ToolCall
 from weakincentives.errors import MailboxConnectionError
 from weakincentives.evals import (
     EvalConfig,
-    RunStore,
     all_of,
     collect_results,
     evaluate,
     exact_match,
+    open_store,
     submit_dataset,
     tool_called,
 )
@@ -60,7 +60,7 @@ def test_session_aware_evaluators_in_a_cluster(
 ) -> None:
     cluster = Cluster()
     call = ToolCall("call_1", "calculator", {"left": 0, "right": 1})
-    with RunStore(tmp_path / "sessions.db") as store:
+    with open_store(tmp_path / "sessions.db") as store:
         shared = {"session_store": store} if "store" in strategy else {}
         main_loop = MathLoop(adapter=adapter_replying(call, "1"), bus=ControlDispatcher())
         main_loop._requests, main_loop._session_store = cluster.main, shared.get("session_store")

@@ -31,13 +31,13 @@ from weakincentives.evals import (
     Criterion,
     Dataset,
     EvalResult,
-    RunStore,
     Sample,
     Score,
     evaluators,
     exact_match,
     judges,
     model,
+    open_store,
 )
 from weakincentives.evals.model import SampleEvaluated
 from weakincentives.runtime import ControlDispatcher, InMemoryMailbox, PromptExecuted, ToolInvoked
@@ -516,7 +516,7 @@ def test_custom_slices() -> None:
 
 
 def test_a_shared_session_store(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         session = runtime.Session()
         names = namespace(
             session_store=store,
@@ -626,5 +626,5 @@ def _exit_code(main: Callable[[list[str]], Any], arguments: list[str]) -> int:
 
 
 def _latest(project: Path) -> str:
-    with RunStore(project / ".wink" / "runs.db") as store:
+    with open_store(project / ".wink" / "runs.db") as store:
         return str(store.runs()[-1].manifest.run_id)

@@ -149,7 +149,7 @@ def test_both_rates_are_in_every_output(shell: Shell, run_id: str) -> None:
     assert exported["run"]["corrections"][0]["corrected"]["estimate"] == rate["pass_rate"]
     shell.wink("eval", "report", run_id, "-o", "page.html")
     assert corrected_rate in str(answers_in(shell.folder / "page.html"))
-    script = "from weakincentives.evals import *; print(RunStore().report('latest'))"
+    script = "from weakincentives.evals import *; print(open_store().report('latest'))"
     assert corrected_rate in shell.python("-c", script).text
 
 

@@ -25,12 +25,12 @@ from weakincentives.evals import (
     EvalConfig,
     EvalReport,
     EvalSuite,
-    RunStore,
     Sample,
     Score,
     evaluate,
     exact_match,
     llm_judge,
+    open_store,
 )
 from weakincentives.rollouts import Endpoint
 from weakincentives.testing import Fault, ModelServer, ServedRequest
@@ -143,7 +143,7 @@ def test_on_the_command_line_every_sample_passes(
 
     assert main(["eval", "run", *args, "-j", "20", "--no-progress"]) == 0
 
-    with RunStore() as store:
+    with open_store() as store:
         record = store.run("latest")
     assert (record.passed, record.errors) == (COUNT, 0)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.view.runs import store_runs
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 from weakincentives.view.app import Server
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def serve() -> Iterator[Serve]:
     running: list[tuple[Server, threading.Thread, RunStore]] = []
 
     def start(path: Path, **options: Any) -> str:
-        store = RunStore(path)
+        store = open_store(path)
         server = Server(store, port=0, **options)
         thread = threading.Thread(target=server.run)
         thread.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
-from weakincentives.evals import EvalResult, Metric, RunStore, Sample, Score, Trajectory
+from weakincentives.evals import EvalResult, Metric, RunStore, Sample, Score, Trajectory, open_store
 from weakincentives.evals.model import ErrorDetails
 from weakincentives.evals.model.judge_calls import JudgeCall
 from weakincentives.evals.store import RunManifest, StoredRow
@@ -152,7 +152,7 @@ def many_criteria(number: int) -> EvalResult[Any]:
 def store_runs(path: Path) -> None:
     """Write the runs that the tests use."""
     numbers = range(40)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         good = [attempt(n, n % 10 != 3) for n in numbers]
         put(
             store, "first", good, minutes=30, tags={"branch": "main"}, agent="agent", model="demo/a"

@@ -21,7 +21,7 @@ from tests.view.conftest import Open, Serve
 from tests.view.runs import store_runs
 from tests.view.test_server import csrf_token, get_json, request
 from weakincentives.errors import UsageError
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.view.access import check_token, read_token
 from weakincentives.view.app import Server
 
@@ -116,7 +116,7 @@ def test_without_a_token_another_host_is_refused(serve: Serve, store_path: Path,
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.2", "127.example", "::"])
 def test_serving_other_machines_without_a_token_is_refused(tmp_path: Path, host: str) -> None:
     with (
-        RunStore(tmp_path / "runs.db") as store,
+        open_store(tmp_path / "runs.db") as store,
         pytest.raises(UsageError, match=f"expected a token with the address {re.escape(host)}, "),
     ):
         Server(store, host=host, token="")
@@ -156,7 +156,7 @@ def test_a_code_for_a_browser_works_once(store_path: Path) -> None:
 @contextmanager
 def running(path: Path, **options: Any) -> Iterator[Server]:
     """Run a server over a store."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         server = Server(store, **options)
         thread = threading.Thread(target=server.run)
         thread.start()
@@ -301,7 +301,7 @@ def test_another_user_of_the_machine_can_neither_read_nor_write(store_path: Path
         done = subprocess.run(spy, capture_output=True, text=True, timeout=120)
         assert done.stdout.split() == ["401"] * 6, done.stderr
         assert request(base, f"/?code={code}")[0] == 401  # used up
-    with RunStore(store_path) as store:
+    with open_store(store_path) as store:
         assert store.run("first").manifest.tags == {"branch": "main"}
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from tests.view.conftest import Serve
 from tests.view.runs import store_runs
 from tests.view.test_server import csrf_token
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.view.access import Access
 from weakincentives.view.api import Api
 from weakincentives.view.app import _Pages
@@ -239,7 +239,7 @@ def test_any_method_path_and_headers_have_an_answer(
 
 
 def test_the_routes_of_these_tests_are_all_that_there_are(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         routes = {route.path for route in _Pages(store, Access("").csrf_token).routes()}
     others = {"/", "/favicon.ico", "/static/{name}", "/api/events"}
     assert routes == others | {f"/api/{name}" for name in (*READS, *SHAPES)}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.view.conftest import Open, Serve
 from tests.view.runs import attempt, put
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 LISTED = "- x\n" * 25_000
 TABLE = "# Squares\n| n | square |\n|--:|--:|\n" + "".join(
@@ -24,7 +24,7 @@ def long_texts(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of a server with a sample for each of these outputs."""
     outputs = [LISTED, [*range(25_000)], TABLE, CODE, NUMBERED]
     path = tmp_path_factory.mktemp("long") / "runs.db"
-    with RunStore(path) as store:
+    with open_store(path) as store:
         results = []
         for number, output in enumerate(outputs):
             one = attempt(number, True)

@@ -14,7 +14,7 @@ from tests.soak import soak_size
 from tests.view.accessibility import accessibility_problems, width_on_a_phone
 from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, put
-from weakincentives.evals import EvalResult, RunStore, Score, Trajectory
+from weakincentives.evals import EvalResult, Score, Trajectory, open_store
 from weakincentives.evals.store import StoredRow
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_three_runs_and_empty_runs_can_be_compared(opened: Open, address: str) -
 
 def test_rows_appear_while_a_run_is_in_progress(opened: Open, serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-    with RunStore(path) as store:
+    with open_store(path) as store:
         put(store, "live", [attempt(0, True)], status="running", planned=3)
         address = serve(path)
         page = opened(address)
@@ -165,7 +165,7 @@ def slices(page: Page) -> list[str]:
 def test_pass_rates_by_slice_follow_a_run_in_progress(
     opened: Open, serve: Serve, tmp_path: Path
 ) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "live", [attempt(0, True)], status="running", planned=3)
         page = opened(f"{serve(store.path)}#/run/live")
         page.wait_for_selector(".sliced tr:has-text('of 1')")
@@ -184,7 +184,7 @@ def test_pass_rates_of_a_part_of_the_rows_say_so(
         text = " ".join(map(str, range(number * 10_000, number * 10_000 + 10_000)))
         return attempt(number, number % 4 > 1, trajectory=Trajectory(output=text))
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "long", [long(number) for number in range(600)])
     page = opened(f"{serve(tmp_path / 'runs.db')}#/run/long")
     page.wait_for_selector(".sliced :text('of 200 rows read so far')")
@@ -281,7 +281,7 @@ def test_every_screen_is_accessible_in_light_and_dark_and_fits_a_phone(
 def test_a_list_of_many_rows_can_be_scrolled(opened: Open, serve: Serve, tmp_path: Path) -> None:
     path, passed = tmp_path / "runs.db", Score(1.0)
     count = soak_size(5_000, 100_000)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         put(store, "big", [])
         for number in range(count):
             result = EvalResult[Any](f"s{number:06}", passed, number, run_id="big")

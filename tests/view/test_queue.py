@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.deployments import Deployment
 from tests.view.conftest import Open, Serve
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.evals.store import RunManifest, RunRecord
 from weakincentives.evals.store.queue_state import (
     QueueState,
@@ -102,7 +102,7 @@ def test_the_state_of_a_queue_is_summarized(
 
 
 def test_the_state_of_a_queue_is_stored_and_invalid_data_is_ignored(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for missing in (9, 4):
             save_queue_state(store, "r", state(missing=missing))
         assert queue_states(store, ["r", "other"])["r"].missing == 4

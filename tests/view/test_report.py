@@ -18,7 +18,7 @@ from tests.view.runs import ATTACK, attempt, put
 from weakincentives import serde
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import StoreError, UsageError
-from weakincentives.evals import EvalReport, EvalResult, RunStore, Trajectory
+from weakincentives.evals import EvalReport, EvalResult, RunStore, Trajectory, open_store
 from weakincentives.evals.review import LabelChange, give_label
 from weakincentives.view import write_page, write_report_page
 from weakincentives.view.api import Api
@@ -32,7 +32,7 @@ RTL = "שלום עולם, זה מבחן " * 20
 
 @pytest.fixture(scope="module")
 def store(store_path: Path) -> Iterator[RunStore]:
-    with RunStore(store_path) as store:
+    with open_store(store_path) as store:
         row = "baseline", "q001", 1
         give_label(store, "second", row, "ann", LabelChange(passed=False))
         yield store
@@ -51,7 +51,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that stores results as a run and writes its file."""
 
     def write(*results: EvalResult[Any]) -> Path:
-        with RunStore(tmp_path / "ugly.db") as store:
+        with open_store(tmp_path / "ugly.db") as store:
             put(store, "ugly", [*results])
             return write_page(store, "ugly", tmp_path / "ugly.html").path
 
@@ -130,7 +130,7 @@ def test_a_cut_comparison_has_both_sides_of_its_samples(
 
 def test_a_store_in_a_folder_without_an_index_has_filters(tmp_path: Path) -> None:
     (tmp_path / "runs.db-index").mkdir()  # so it is made elsewhere
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "run", [attempt(0, True)])
         file = write_page(store, "run", tmp_path / "run.html").path
     (row,) = answers_in(file)["/api/table?run=run&page=0"]
@@ -154,7 +154,7 @@ def test_a_large_run_keeps_samples_with_a_failure_in_any_epoch(
 ) -> None:
     monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 2)
     results = [attempt(n, (n, e) != (3, 2), epoch=e) for n in range(5) for e in (1, 2)]
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "large", results)
         page = write_page(store, "large", tmp_path / "large.html")
         assert not write_page(store, "large", tmp_path / "full.html", full=True).note
@@ -267,7 +267,7 @@ def test_long_texts_and_conversations_are_whole_in_the_file(opened: Open, writte
 
 
 def test_a_saved_view_has_long_texts_whole(opened: Open, serve: Serve, tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "long", [attempt(0, True, trajectory=Trajectory(output="x" * 200_000))])
     page = opened(f"{serve(tmp_path / 'runs.db')}#/sample/long/q000")
     with page.expect_download() as download:

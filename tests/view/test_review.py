@@ -13,7 +13,7 @@ from tests.view.conftest import Open, Serve
 from tests.view.runs import ATTACK, attempt, hostile, put
 from tests.view.test_server import request
 from weakincentives.cli import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.evals.review import (
     LabelChange,
     create_category,
@@ -32,7 +32,7 @@ JUDGE = CriterionInfo(name="exact", version="v1", judge={"model": "demo/judge"})
 
 def store_reviews(path: Path) -> None:
     """Store a run of 60 outputs of which every tenth fails, a hostile one, and an empty one."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         put(store, "capitals", [attempt(n, n % 10 != 3) for n in range(60)], criteria=(JUDGE,))
         put(store, "ugly", [hostile()], dataset_name=ATTACK, criteria=(JUDGE,), minutes=5)
         put(store, "empty", [], minutes=6)
@@ -112,7 +112,7 @@ def test_keys_label_note_skip_undo_move_and_help(opened: Open, serve: Serve, pat
     page.keyboard.press("Escape")
     page.reload()  # everything is in the store
     page.wait_for_selector("text=1 labelled")
-    with RunStore(path) as store:
+    with open_store(path) as store:
         labels = {label.sample_id: label for label in labels_of(store, "capitals", "exact")}
     assert (labels["q000"].passed, labels["q000"].note) == (
         False,
@@ -137,7 +137,7 @@ def test_a_blind_review_does_not_receive_the_judges_verdict(
     assert page.get_by_text("In the queue").count() == 0
     page.keyboard.press("p")
     wait_until_saved(page, 1)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         assert [label.blind for label in labels_of(store, "capitals", "exact")] == [True]
 
 
@@ -153,7 +153,7 @@ def test_two_reviewers_work_at_the_same_time_and_settle_differences(
         wait_until_saved(ann, number + 1)
         wait_until_saved(bob, number + 1)
     ann.wait_for_selector("text=bob: 6")  # within the next poll
-    with RunStore(path) as store:
+    with open_store(path) as store:
         agreement = review_agreement(store, "capitals")
     assert (agreement.labels, agreement.shared, agreement.open) == ({"ann": 6, "bob": 6}, 6, 3)
     ann.get_by_role("link", name="Reviewers").click()
@@ -165,14 +165,14 @@ def test_two_reviewers_work_at_the_same_time_and_settle_differences(
     ann.wait_for_selector("text=Disagreements, 1 to settle")
     ann.keyboard.press("u")
     ann.wait_for_selector("text=Disagreements, 2 to settle")
-    with RunStore(path) as store:
+    with open_store(path) as store:
         assert review_agreement(store, "capitals").open == 2
 
 
 def test_notes_are_sorted_into_categories_that_are_renamed_and_merged(
     opened: Open, serve: Serve, path: Path
 ) -> None:
-    with RunStore(path) as store:
+    with open_store(path) as store:
         for number, item in enumerate(review_queue(store, "capitals", n=6).items):
             give_label(
                 store, "capitals", item.row, "ann", LabelChange(passed=False, note=f"note {number}")
@@ -208,7 +208,7 @@ def test_notes_are_sorted_into_categories_that_are_renamed_and_merged(
 def test_labels_are_in_a_column_in_a_filter_and_on_the_sample(
     opened: Open, serve: Serve, path: Path
 ) -> None:
-    with RunStore(path) as store:
+    with open_store(path) as store:
         category = create_category(store, "capitals", "Dates")
         for number in (3, 13, 24):
             change = LabelChange(passed=number == 24, note="wrong year", category=category)
@@ -236,7 +236,7 @@ def test_labels_are_in_a_column_in_a_filter_and_on_the_sample(
 def test_hostile_labels_are_rendered_as_text_and_exports_are_files(
     opened: Open, serve: Serve, path: Path, tmp_path: Path
 ) -> None:
-    with RunStore(path) as store:
+    with open_store(path) as store:
         category = create_category(store, ATTACK, ATTACK[:80])
         (item,) = review_queue(store, "ugly").items
         for name, passed in ((ATTACK[:60], True), ("bob", False)):
@@ -279,7 +279,7 @@ def test_only_the_page_itself_may_write(serve: Serve, path: Path) -> None:
         for headers in ({}, {"Origin": "http://evil.example", "X_Wink": "1"}):
             assert request(address, f"/api/{name}", "POST", body, **headers)[0] == 403
         assert request(address, f"/api/{name}")[0] == 405
-    with RunStore(path) as store:
+    with open_store(path) as store:
         assert labels_of(store, "capitals", "exact") == []
 
 
@@ -287,7 +287,7 @@ def test_only_the_page_itself_may_write(serve: Serve, path: Path) -> None:
 def test_the_review_is_accessible_and_fits_a_phone(
     opened: Open, serve: Serve, path: Path, view: str
 ) -> None:
-    with RunStore(path) as store:
+    with open_store(path) as store:
         category = create_category(store, "capitals", "A long name of a category, to see it wrap")
         for number, item in enumerate(review_queue(store, "capitals", n=8).items[:5]):
             for name in ("ann", "bob"):

@@ -12,7 +12,7 @@ from tests.soak import soak_size
 from tests.view.conftest import Open, Serve
 from tests.view.runs import attempt, put
 from weakincentives.chat import ChatMessage, ToolCall
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -90,7 +90,7 @@ def test_tags_changed_on_one_page_are_updated_on_others(
     opened: Open, serve: Serve, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.db"
-    with RunStore(path) as store:
+    with open_store(path) as store:
         put(store, "tagged", [attempt(0, True)], tags={"branch": "main"})
         address = serve(path)
         other = opened(address)
@@ -139,7 +139,7 @@ def long_transcript(folder: Path, count: int) -> Path:
     messages = [ChatMessage("user", "Begin."), *turn * (count // 2), ChatMessage("user", "Stop.")]
     long = attempt(1, True)
     assert long.trajectory is not None
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         trajectory = replace(long.trajectory, messages=messages)
         put(store, "long", [replace(long, trajectory=trajectory)])
     return folder / "runs.db"

@@ -17,7 +17,7 @@ import pytest
 from tests.view.conftest import Serve
 from tests.view.runs import attempt, put
 from weakincentives.cli.main import main
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.view.sharing import static_files
 
 
@@ -95,7 +95,7 @@ def test_a_sample_has_all_its_data(address: str) -> None:
 
 
 def test_long_conversations_are_sent_in_parts(serve: Serve, tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         long = attempt(1, True)
         assert long.trajectory is not None
         messages = [*long.trajectory.messages] * 500

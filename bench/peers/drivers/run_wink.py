@@ -13,7 +13,7 @@ from typing import Any
 
 from harness import MODEL, Clock, Job, answer_or_interrupt, expected, question, run, stop_at
 
-from weakincentives.evals import EvalConfig, RunStore, Sample, exact_match, stream
+from weakincentives.evals import EvalConfig, Sample, exact_match, open_store, stream
 from weakincentives.rollouts import Endpoint
 
 RUN = "bench"
@@ -25,7 +25,7 @@ def samples(count: int) -> Iterator[Sample[str, str]]:
 
 async def evaluate(job: Job, config: EvalConfig, **options: Any) -> dict[str, Any]:
     passed = errors = 0
-    with RunStore(job.path / "runs.db") as store:
+    with open_store(job.path / "runs.db") as store:
         results = stream(samples(job.count), config, exact_match, store=store, **options)
         async for result in results:
             passed += result.passed
@@ -51,7 +51,7 @@ def http(job: Job, clock: Clock) -> dict[str, Any]:
 
 
 def load(job: Job, clock: Clock) -> dict[str, Any]:
-    with clock, RunStore(job.path / "runs.db") as store:
+    with clock, open_store(job.path / "runs.db") as store:
         report = store.report("latest")
         passed = sum(result.passed for result in report.results)
         _ = str(report)

@@ -11,12 +11,12 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from ..errors import UsageError
-from ..evals import RunStore
+from ..evals import open_store
 from ..evals.comparison.gates import check_baseline
 from ..internal.git import run_git
 from .console.comparison import find_runs
 from .console.text import one_line, print_stderr
-from .options.runs import open_store, store_path
+from .options.runs import existing_store, store_path
 from .runner import run_all
 
 GOOD, BAD, UNKNOWN, INTERRUPTED = 0, 1, 125, 130  # exit codes; 125 means "skip" to git
@@ -35,7 +35,7 @@ def run_commit(args: Namespace) -> int:
         )
     tag = f"bisect={_commit()}"
     find_runs(args, [args.against])  # raises here, and not at every commit
-    with open_store(args) as store:
+    with existing_store(args) as store:
         before = [run for run in store.runs() if _tag(run.manifest.tags) == tag]
         if before and before[0].status == "interrupted":
             args.resume = before[0].manifest.run_id
@@ -66,7 +66,7 @@ def _commit() -> str:
 
 
 def _verdict(args: Namespace, tag: str) -> tuple[int, str]:
-    with RunStore(store_path(args)) as store:
+    with open_store(store_path(args)) as store:
         manifest = store.run(f"tag:{tag}").manifest
     decision = manifest.decision
     if decision is not None and decision.outcome != "none":

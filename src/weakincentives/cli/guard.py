@@ -94,11 +94,11 @@ def report_exit(code: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def report_run(run_id: str, resume: str, store: Path, in_flight: Path) -> None:
+def report_run(run_id: str, resume: str, store: str, in_flight: Path | None) -> None:
     """Tell the guard what to say if the process ends: the run, how to resume it, its store, and the
-    file that has its samples in flight.
+    file that has its samples in flight, if there is one.
     """
-    texts = (run_id, resume, str(store), str(in_flight), "")
+    texts = (run_id, resume, store, str(in_flight or ""), "")
     text = "\0".join(texts).encode("utf-8", "surrogatepass")
     if _Command.shared is not None and len(text) <= _SIZE - 2:
         _Command.shared[2 : 2 + len(text)] = text
@@ -274,9 +274,9 @@ def _print_end(
 def _stored(store: str, run_id: str) -> str:
     """Return how much of the run is stored, in words: the last moments before a death are not."""
     from ..errors import WinkError
-    from ..evals.store import RunStore
+    from ..evals.store import open_store
 
-    with suppress(WinkError, OSError), RunStore(store) as opened:
+    with suppress(WinkError, OSError), open_store(store) as opened:
         record = opened.run(run_id)
         of = "" if record.manifest.planned is None else f" of {record.manifest.planned:,}"
         return f"{record.stored:,}{of} are stored; "

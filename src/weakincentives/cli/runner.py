@@ -19,7 +19,7 @@ from rich.console import Console
 
 from ..clock import SYSTEM_CLOCK
 from ..errors import RunIncompleteError, UsageError, WinkError
-from ..evals import EvalResult, RunStore
+from ..evals import EvalResult, RunStore, open_store
 from ..evals.comparison.gates import PASSED, GateResult, check_run, two_sided_confidence
 from ..evals.engine.baselines import Baseline
 from ..evals.engine.manifest import new_run_id
@@ -33,10 +33,7 @@ from ..evals.runs.figures import criterion_rates
 from ..evals.statistics import Interval
 from ..evals.store.find_rows import worst
 from ..evals.store.overview import Overview, overview
-from ..evals.store.ownership import lock_path
 from ..evals.store.records import scope_of
-from ..evals.store.rows import encode_id
-from ..evals.store.tables import run_table
 from ..internal.concurrency import unwrap_exception_group
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
@@ -76,7 +73,7 @@ def run_all(args: Namespace) -> int:
             return _dry_run(args, chosen, data, to)
         check_key(args.model)
         check_key(args.judge_model)
-        store = stack.enter_context(RunStore(store_path(args)))
+        store = stack.enter_context(open_store(store_path(args)))
         outcomes: list[Outcome] = []
         several = len(plans) > 1
         for plan, own_args in _separate_outputs(args, chosen) if several else [(chosen[0], args)]:
@@ -184,8 +181,8 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
             write_line(data, redact_ids(result))
 
     again = ["wink", "eval", "resume", run.run_id, *(["--store", args.store] if args.store else [])]
-    lock = lock_path(store.path, encode_id(run.run_id))
-    report_run(run.run_id, shlex.join(again), store.path, lock)
+    in_flight = store.in_flight_file(run.run_id)
+    report_run(run.run_id, shlex.join(again), store.location, in_flight)
     began = SYSTEM_CLOCK.monotonic()
     interrupted, ended_by = False, ""
     now = partial(progress_snapshot, run, plan.total, began)
@@ -340,7 +337,7 @@ def gate(args: Namespace, store: RunStore, found: Overview) -> GateResult:
         figures = store.figures(record.manifest.run_id, confidence=level)
     if limits.keys() - {PASSED}:
         scope = scope_of(record, confidence=level)
-        table = run_table(store, record.manifest.run_id, scope.keys, verdicts=True)
+        table = store.table(record.manifest.run_id, scope.keys, verdicts=True)
         rates = criterion_rates(table, scope)
     return check_run(
         record,

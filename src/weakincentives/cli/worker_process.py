@@ -141,9 +141,9 @@ def _open_store(url: str | None) -> Any:
     if url is None:
         return None
     if "://" not in url:
-        from ..evals import RunStore
+        from ..evals import open_store
 
-        return RunStore(url)
+        return open_store(url)
     from ..runtime.mailbox import RedisMailbox, RedisStore, open_mailbox
 
     mailbox = open_mailbox(url, name="store")

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     )
     from .loaders import load_jsonl as load_jsonl
     from .model.explain import why_failed as why_failed
+    from .store.location import open_store as open_store
     from .store.run_store import RunStore as RunStore
 else:
     from ..internal.lazy import lazy_names as _lazy_names

@@ -89,7 +89,7 @@ from .model.result import EvalResult
 from .model.versions import WorkerNotice, WorkerVersion
 from .runs.report import EvalReport
 from .store.storable import storable
-from .store.values import OUTCOME
+from .store.value_keys import OUTCOME
 
 __all__ = ["EvalLoop", "EvalLoopConfig"]
 

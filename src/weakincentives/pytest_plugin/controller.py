@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..evals.runs.scope import Scope
     from ..evals.runs.table import TableRow
     from ..evals.store import RunManifest
-    from ..evals.store.ownership import RunClaim
+    from ..evals.store.run_store import RunClaim
     from .items import Message
 
 MAX_LISTED = 5  # failed samples that the summary lists
@@ -168,11 +168,11 @@ class ControllerPlugin:
         if self._store_error or self._config.getoption("--wink-no-store"):
             return
         from ..errors import WinkError
-        from ..evals import RunStore
+        from ..evals import open_store
 
         try:
             if self._store is None:
-                self._store = RunStore(self._path())
+                self._store = open_store(self._path())
             write(self._store)
         except (WinkError, OSError) as error:
             self._store_error = str(error)

@@ -25,7 +25,7 @@ from ..evals.engine.tasks import DatasetDigest
 from ..evals.model.explain import failure_message
 from ..evals.model.quarantine import load_quarantine
 from ..evals.reporting.junit import case_name
-from ..evals.store.rows import RunManifest
+from ..evals.store.manifest import RunManifest
 from ..evals.store.storable import encoded
 from ..experiment import Experiment
 from ..internal.event_loop import run_sync

@@ -27,14 +27,12 @@ from ..evals.comparison.matrix import of_kind
 from ..evals.reporting.documents import overview_data, record_data, slices_data
 from ..evals.runs.figures import Figures
 from ..evals.store import RunRecord, StoredRow
-from ..evals.store.browse import MAX_PAGE, RowFilter, RunBrowser
-from ..evals.store.find_rows import row_of_key, rows_of_sample
-from ..evals.store.human_labels import RowKey
+from ..evals.store.browse import MAX_PAGE, RowFilter
+from ..evals.store.find_rows import rows_of_sample
 from ..evals.store.labels import agent_label, experiment_name, run_title
-from ..evals.store.listing import RunListing, row_state
+from ..evals.store.listing import RunListing
 from ..evals.store.overview import Overview, overview
-from ..evals.store.people import people_state
-from ..evals.store.stored_figures import stored_figures
+from ..evals.store.stored_row import RowKey
 from ..experiment import BASELINE
 from ..internal.formatting import pretty
 from ..internal.state_cache import StateCache
@@ -66,7 +64,7 @@ class Api:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._browser = RunBrowser(store)
+        self._browser = store.browser()
         self._listing = RunListing(store)
         self._overviews = StateCache(_MAX_OVERVIEWS)
         self.writes = 0  # writes of this server, which `data_version` does not show
@@ -114,8 +112,8 @@ class Api:
     def _figures(self, record: RunRecord) -> Figures:
         """Return the figures of a run; computed again only if its rows have changed."""
         run_id = record.manifest.run_id
-        state = row_state(self._store, run_id), record.status, record.damaged
-        return self._rates.get(run_id, state, lambda: stored_figures(self._store, record))
+        state = self._store.row_state(run_id), record.status, record.damaged
+        return self._rates.get(run_id, state, lambda: self._store.figures(record))
 
     def _pass_rate(self, record: RunRecord) -> float | None:
         return self._figures(record).rate.estimate if record.total else None
@@ -176,7 +174,7 @@ class Api:
 
     def _overview(self, run_id: str) -> Overview:
         """Return the figures of a run; computed again only if its rows or labels have changed."""
-        state = self._record(run_id), people_state(self._store)
+        state = self._record(run_id), self._store.people.state()
         return self._overviews.get(run_id, state, lambda: overview(self._store, run_id))
 
     def _record(self, run_id: str) -> RunRecord:
@@ -293,7 +291,7 @@ class Api:
         """Return one text of a row whole: `part` is input, expected, output or message:N."""
         key = (one(query, "experiment") or BASELINE.name, one(query, "sample"))
         run_id = self._id(run_of(query))
-        row = row_of_key(self._store, run_id, *key, whole(query, "epoch", 1))
+        row = self._store.row(run_id, *key, whole(query, "epoch", 1))
         if row is None:
             raise UsageError(f"expected a sample of run {run_id!r}, got {key[1]!r}")
         part, _, number = one(query, "part").partition(":")
@@ -341,7 +339,7 @@ class Api:
     def compared(self, names: Sequence[str]) -> list[RunComparison]:
         """Return the first run compared with each of the others; the last answer is kept."""
         states = tuple(
-            (record.manifest.run_id, record.status, row_state(self._store, record.manifest.run_id))
+            (record.manifest.run_id, record.status, self._store.row_state(record.manifest.run_id))
             for record in map(self._record, names)
         )
         with self._comparing:
@@ -390,7 +388,7 @@ class Api:
         return self._labels.restrict(name, row_filter(query), query.get("label", ()))
 
     def _id(self, run_id: str) -> str:
-        return self._browser.run_id(run_id)
+        return self._store.find_run(run_id)
 
     def _two(self, query: Query) -> tuple[str, str]:
         names = query.get("run", ())

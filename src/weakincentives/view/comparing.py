@@ -13,7 +13,6 @@ from ..evals.model.explain import why_failed
 from ..evals.reporting.documents import sample_data
 from ..evals.reporting.export import verdict_of
 from ..evals.store import StoredRow
-from ..evals.store.find_rows import row_of_key
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
@@ -32,7 +31,7 @@ def matrix_row(store: RunStore, runs: Sequence[RunOutcomes], row: SampleVerdicts
     cells: list[dict[str, Any] | None] = []
     text = ""
     for run, side in zip(runs, row.sides, strict=True):
-        found = None if side is None else row_of_key(store, run.run_id, *side.key)
+        found = None if side is None else store.row(run.run_id, *side.key)
         if side is None or found is None:
             cells.append(None)
             continue

@@ -17,7 +17,6 @@ import anyio
 from .. import serde
 from ..evals import RunStore
 from ..evals.store import RunRecord
-from ..evals.store.browse import data_version
 from ..internal.threads import in_thread
 from .api import Api
 from .queues import queue_data, states_of
@@ -39,7 +38,7 @@ async def changes(
     yield b"retry: 1000\n\n"
     while not await is_gone():
         now = time.monotonic()
-        current = await in_thread(data_version, store), api.writes
+        current = await in_thread(store.data_version), api.writes
         is_due = current != version or (running and now - listed > _WHILE_RUNNING)
         if is_due and now - listed >= _REST * took:
             version, listed = current, now

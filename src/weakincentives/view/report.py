@@ -23,13 +23,12 @@ from urllib.parse import parse_qs, quote, urlencode
 
 from .. import serde
 from ..errors import StoreError
-from ..evals import EvalReport, RunStore
+from ..evals import EvalReport, RunStore, open_store
 from ..evals.comparison import flip_details, sample_matrix
 from ..evals.store import RunManifest, RunRecord, StoredRow
 from ..evals.store.browse import RowSummary
-from ..evals.store.find_rows import row_of_key
-from ..evals.store.human_labels import RowKey
 from ..evals.store.labels import run_title
+from ..evals.store.stored_row import RowKey
 from ..internal.atomic_write import write_whole
 from .api import Api
 from .comparing import aligned_data, matrix_row
@@ -92,7 +91,7 @@ def write_report_page(report: EvalReport[Any], path: Path | str) -> WrittenPage:
     rows = (StoredRow(result=each, position=places[each.sample_id]) for each in report.results)
     with (
         tempfile.TemporaryDirectory(prefix="wink-report-") as folder,
-        RunStore(Path(folder) / "runs.db") as store,
+        open_store(Path(folder) / "runs.db") as store,
     ):
         store.add([(manifest, rows, report.stopped)])
         return write_page(store, name, path)
@@ -185,7 +184,7 @@ class _Report:
                 )
                 break
             included.add(sample)
-            rows = [row for key in samples[sample] if (row := row_of_key(self._store, run, *key))]
+            rows = [row for key in samples[sample] if (row := self._store.row(run, *key))]
             for row in rows:
                 yield from self._sample(run, row, rows)
 
@@ -257,10 +256,7 @@ class _Report:
             if not self._is_included(pair, sample):
                 continue
             keys = [self._keys[run].get(sample, (None,))[0] for run in pair]
-            rows = [
-                key and row_of_key(self._store, run, *key)
-                for run, key in zip(pair, keys, strict=True)
-            ]
+            rows = [key and self._store.row(run, *key) for run, key in zip(pair, keys, strict=True)]
             yield (_address("aligned", run=pair, sample=sample),), aligned_data(rows)
             flip = flips.get(sample)
             found = flip and flip_details(compared, self._store, self._store, [flip])

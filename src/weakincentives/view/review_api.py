@@ -37,17 +37,9 @@ from ..evals.review.label_files import csv_lines, jsonl_lines
 from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
 from ..evals.stats.intervals import Interval
 from ..evals.store.browse import RowFilter, RowSummary
-from ..evals.store.find_rows import row_of_key
-from ..evals.store.human_labels import (
-    HumanLabel,
-    RowKey,
-    content_of,
-    labels_of,
-    verdict_on,
-)
+from ..evals.store.human_labels import HumanLabel, content_of, labels_of, verdict_on
 from ..evals.store.labels import run_title
-from ..evals.store.listing import row_state
-from ..evals.store.people import people_state
+from ..evals.store.stored_row import RowKey
 from ..experiment import BASELINE
 from ..internal.formatting import verdict_word
 from ..internal.state_cache import StateCache
@@ -72,7 +64,7 @@ class RowLabels:
 
     def of(self, run_id: str) -> dict[RowKey, RowLabel]:
         """Return the labels of a run by row."""
-        state = people_state(self._store), row_state(self._store, run_id)
+        state = self._store.people.state(), self._store.row_state(run_id)
         return self._labels.get(run_id, state, lambda: row_labels(self._store, run_id))
 
     def problem(self, run_id: str) -> str:
@@ -232,7 +224,7 @@ class ReviewApi:
             return item
         manifest = self._store.run(run_id).manifest
         row = whole["experiment"], whole["sample_id"], whole["epoch"]
-        stored = row_of_key(self._store, run_id, *row)
+        stored = self._store.row(run_id, *row)
         if stored is None:
             raise UsageError(f"expected an output of run {run_id}, got {row[1]!r}")
         name = review_criterion(manifest, criterion)

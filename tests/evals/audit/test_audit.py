@@ -25,6 +25,7 @@ from weakincentives.evals import (
     contains,
     exact_match,
     llm_judge,
+    open_store,
     tool_called,
 )
 from weakincentives.evals.audit import AuditReport, audit_suite
@@ -339,7 +340,7 @@ def test_an_empty_dataset_is_refused() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as opened:
+    with open_store(tmp_path / "runs.db") as opened:
         yield opened
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weakincentives.errors import UsageError
-from weakincentives.evals import EvalResult, RunStore, Score
+from weakincentives.evals import EvalResult, RunStore, Score, open_store
 from weakincentives.evals.audit import LedgerEntry, read_ledger
 from weakincentives.evals.store import RunManifest, StoredRow
 
@@ -20,7 +20,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as opened:
+    with open_store(tmp_path / "runs.db") as opened:
         yield opened
 
 

@@ -16,11 +16,11 @@ from weakincentives.evals import (
     EvalReport,
     EvalResult,
     EvalSuite,
-    RunStore,
     Sample,
     Score,
     compare_runs,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import report_outcomes, sample_clusters
@@ -61,7 +61,7 @@ def test_every_output_of_a_stored_run_has_the_same_interval(folder: Path, wink: 
     code, _, err = wink("run", "qa.py", "--cluster-by", "document", "--epochs", "2")
 
     assert code == 0
-    with RunStore() as store:
+    with open_store() as store:
         record = store.run("latest")
         rate = store.figures("latest").rate
         assert record.manifest.config["cluster_by"] == "document"

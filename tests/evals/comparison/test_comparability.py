@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import ScriptedAdapter
-from weakincentives.evals import EvalSuite, RunStore, Sample, compare_runs, llm_judge
+from weakincentives.evals import EvalSuite, Sample, compare_runs, llm_judge, open_store
 from weakincentives.evals.comparison import describe_differences
 from weakincentives.evals.store import CriterionInfo, RunManifest
 
@@ -74,7 +74,7 @@ def test_several_differences_are_listed() -> None:
 
 def test_a_comparison_names_judges_that_differ(tmp_path: Path) -> None:
     samples = [Sample(f"{n}", "q", "a") for n in range(8)]
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         ids = []
         for model in ("strict", "kind"):
             good = {"reason": "r", "rating": "good"}

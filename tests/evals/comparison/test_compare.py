@@ -14,7 +14,15 @@ from scipy.stats import binom
 
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import ReportError, UsageError
-from weakincentives.evals import EvalReport, EvalResult, Metric, RunStore, Score, Trajectory
+from weakincentives.evals import (
+    EvalReport,
+    EvalResult,
+    Metric,
+    RunStore,
+    Score,
+    Trajectory,
+    open_store,
+)
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.compare import compare_runs, compare_several, flips_between
 from weakincentives.evals.comparison.outcomes import report_outcomes, stored_outcomes
@@ -323,7 +331,7 @@ def test_several_runs_are_adjusted_together() -> None:
 
 def test_different_evaluators_and_changed_samples_are_refused_and_named(tmp_path: Path) -> None:
     results = report(first_pass(5, 10)).results
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for run_id, criterion, digest in (
             ("a", CriterionInfo(name="exact", version="1"), "x"),
             ("b", CriterionInfo(name="exact", version="2"), "x"),
@@ -345,7 +353,7 @@ def test_different_datasets_are_refused_unless_common_samples_are_unchanged(
     tmp_path: Path,
 ) -> None:
     results = report(first_pass(5, 10)).results
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for run_id, digest, count in (("a", "x", 10), ("b", "x", 8), ("c", "", 10)):
             store_run(store, run_id, results[:count], dataset_digest=run_id, digest=digest)
         notes = compare_runs("a", "b", store=store).warnings
@@ -398,7 +406,7 @@ def test_stored_runs_compare_like_their_reports(tmp_path: Path) -> None:
             for n in range(60)
         ]
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         store_run(store, "a", results(20))
         store_run(store, "b", results(40))
         from_store = compare_runs("a", "b", store=store, by="k")
@@ -454,7 +462,7 @@ def test_equal_runs_have_a_positive_estimate_of_flips() -> None:
 
 
 def test_an_incomplete_stored_run_is_marked_as_unfinished(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         results = report(first_pass(5, 10)).results
         store_run(store, "a", results, planned=40, status="interrupted")
         assert stored_outcomes(store, "a").unfinished == "interrupted, 10 of 40 rows"

@@ -18,7 +18,7 @@ from weakincentives.contrib.importers import (
     write_k2_results,
 )
 from weakincentives.errors import EvaluatorError, ReportError, UsageError
-from weakincentives.evals import EvalReport, EvalResult, RunStore, Sample, Score, Trajectory
+from weakincentives.evals import EvalReport, EvalResult, Sample, Score, Trajectory, open_store
 from weakincentives.evals.comparison.vendors import (
     FinishCounts,
     compare_vendors,
@@ -348,7 +348,7 @@ def test_the_vendors_command_compares_a_run_with_result_lines(
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "golden.jsonl", GOLDEN)
     run = [reply_result(n, n < 8) for n in range(1, 11)]
-    with RunStore() as store:
+    with open_store() as store:
         store_report(store, EvalReport(run, dataset_name="k2"))
 
     assert main(["eval", "vendors", "latest", "golden.jsonl", "-o", "mine.jsonl"]) == 0

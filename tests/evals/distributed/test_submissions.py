@@ -20,6 +20,7 @@ from weakincentives.evals import (
     Score,
     collect_results,
     exact_match,
+    open_store,
     submit_dataset,
 )
 from weakincentives.evals.distributed import (
@@ -39,7 +40,7 @@ RUN = Submission("mine", DATASET, TWO)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         yield store
 
 
@@ -134,7 +135,7 @@ async def test_results_of_another_collector_are_picked_up(
 async def test_a_result_of_a_run_that_was_removed_meanwhile_is_an_error(store: RunStore) -> None:
     record(store)
     ledger = StoreLedger(RUN, store)
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         other.delete("mine")
 
     with pytest.raises(StoreError, match=r"expected the run 'mine' in the store.*it was removed"):

@@ -30,6 +30,7 @@ from weakincentives.evals import (
     collect_results,
     contains,
     exact_match,
+    open_store,
     submit_dataset,
 )
 from weakincentives.evals.distributed import StoreLedger, Submission, record_submission
@@ -229,7 +230,7 @@ def test_a_refused_request_loses_no_delivery_where_every_delivery_counts() -> No
 
 @pytest.fixture
 def store(tmp_path: Any) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         yield store
 
 

@@ -20,6 +20,7 @@ from weakincentives.evals import (
     Sample,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.comparison import compare_runs
 from weakincentives.evals.engine.early_stopping import PairedRule
@@ -46,7 +47,7 @@ async def run(store: RunStore, failing: Any, **options: Any) -> EvalReport[str]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("epochs", [1, 2])
 async def test_a_run_stops_when_it_is_shown_to_be_worse(tmp_path: Path, epochs: int) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         before = await run(store, range(0, 200, 10))
         after = await run(store, range(0, 200, 3), against=before.run_id, epochs=epochs)
 
@@ -65,7 +66,7 @@ async def test_a_run_stops_when_it_is_shown_to_be_worse(tmp_path: Path, epochs: 
 
 @pytest.mark.anyio
 async def test_a_run_without_a_difference_runs_to_the_end_and_says_so(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         before = await run(store, range(0, 200, 10))
         after = await run(store, range(1, 200, 10), against="latest")
 
@@ -79,7 +80,7 @@ async def test_a_run_without_a_difference_runs_to_the_end_and_says_so(tmp_path: 
 async def test_only_samples_that_the_other_run_has_with_the_same_content_run(
     tmp_path: Path,
 ) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         config = EvalConfig()
         changed = [Sample("s000", 0, "other"), *MANY[1:50]]
         agent = agent_with(())
@@ -101,7 +102,7 @@ async def test_errors_of_the_infrastructure_do_not_make_a_run_worse(tmp_path: Pa
             raise ProviderError("overloaded", status=503)
         return "ok"
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         before = await run(store, ())
         after = await evaluate(
             Dataset(MANY, "many"), EvalConfig(against=before.run_id), exact_match,

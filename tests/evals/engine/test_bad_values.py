@@ -24,11 +24,11 @@ from weakincentives.evals import (
     EvalResult,
     EvalSuite,
     Metric,
-    RunStore,
     Sample,
     Score,
     Trajectory,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.reporting.export import write_export
 from weakincentives.evals.store import RunManifest, StoredRow
@@ -156,7 +156,7 @@ def test_enums_exceptions_and_text_subclasses_are_converted_in_every_field() -> 
 
 def store_and_load(path: Path, *results: EvalResult[Any]) -> list[EvalResult[Any]]:
     """Return the results after a round trip through a run store."""
-    with RunStore(path / "runs.db") as store:
+    with open_store(path / "runs.db") as store:
         store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
         for position, result in enumerate(results):
             store.put(StoredRow(result=result, position=position))
@@ -281,7 +281,7 @@ def test_values_that_can_be_constructed_can_be_stored_and_read(
         StoredRow(result=_with_id(result_with(value), str(position)), position=position)
         for position, value in enumerate(accepted)
     ]
-    with RunStore(tmp_path_factory.mktemp("store") / "runs.db") as store:
+    with open_store(tmp_path_factory.mktemp("store") / "runs.db") as store:
         store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
         for row in rows:
             store.put(row)

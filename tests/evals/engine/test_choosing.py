@@ -15,10 +15,10 @@ from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalReport,
-    RunStore,
     Sample,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import stored_outcomes
@@ -81,7 +81,7 @@ def agent_with(failing: Any) -> Any:
 async def test_a_run_of_chosen_samples_estimates_the_rate_of_all(
     tmp_path: Path, epochs: int
 ) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for run_id, step in (("a", 5), ("b", 10)):
             await evaluate(MANY, EvalConfig(), exact_match, store=store, run_id=run_id,
                            agent=agent_with(range(0, 300, step)))  # fmt: skip
@@ -110,7 +110,7 @@ async def test_a_run_of_chosen_samples_estimates_the_rate_of_all(
 
 @pytest.mark.anyio
 async def test_runs_of_other_samples_cannot_be_used_to_choose(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         others = [Sample("other", 1, "ok")]
         agent = agent_with(())
         await evaluate(others, EvalConfig(), exact_match, agent=agent, store=store, run_id="a")

@@ -18,7 +18,7 @@ import pyte
 import pytest
 
 from tests.processes import TIMEOUT, plain_environment, until
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 SCRIPT = """
 import logging, sys, threading, time
@@ -99,7 +99,7 @@ def test_a_script_in_a_terminal_shows_progress_and_stores_its_run(tmp_path: Path
     assert terminal.read_all() == [VERDICT]  # the progress bar was removed
     assert "slowest" in terminal.written.decode()
     assert terminal.process.returncode == 0
-    with RunStore(tmp_path / ".wink/runs.db") as store:
+    with open_store(tmp_path / ".wink/runs.db") as store:
         assert store.run("latest").total == 40
 
 
@@ -200,7 +200,7 @@ def test_ctrl_c_ends_a_script_with_one_line_about_how_to_continue(tmp_path: Path
     )
     terminal = Terminal(sys.executable, write_script(tmp_path, work=wait), folder=tmp_path)
     terminal.read_until("asked question 2")
-    with RunStore(tmp_path / ".wink/runs.db") as store:
+    with open_store(tmp_path / ".wink/runs.db") as store:
         run_id = store.runs()[0].manifest.run_id
         until(lambda: store.run(run_id).total == 3)
     os.kill(terminal.process.pid, signal.SIGINT)

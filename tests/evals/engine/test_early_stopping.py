@@ -18,11 +18,11 @@ from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalReport,
-    RunStore,
     Sample,
     Score,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.engine.early_stopping import RateStoppingRule, Stopping
@@ -155,7 +155,7 @@ async def test_a_stopped_run_never_contradicts_its_reason(
     tmp_path: Path, decide_for: Any, epochs: int, anyio_backend: str
 ) -> None:
     """Samples in flight at the stop count too, and may move the rate back over the limit."""
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         stopped = 0
         for seed in range(anyio_backend == "trio", 12, 2):  # each backend runs half of the seeds
             rng = np.random.default_rng(seed)
@@ -328,7 +328,7 @@ async def test_a_stopped_run_continues_without_its_rule(tmp_path: Path) -> None:
         calls.append(number)
         return "ok" if number % 8 else "no"
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
 
         async def run_with(**rule: float) -> str:
             calls.clear()
@@ -370,7 +370,7 @@ async def test_a_verdict_that_will_be_rescored_does_not_stop_the_run(
     async def strict(output: str, expected: str) -> Score:
         return Score(0.0, False)
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
 
         async def run_with(score: Any, **options: Any) -> EvalReport[str]:
             config = EvalConfig(stop_against=0.5, epochs=2, max_concurrent=3, **POPULATION)

@@ -21,12 +21,12 @@ from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalContext,
-    RunStore,
     Sample,
     Score,
     contains,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.model import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from weakincentives.rollouts import CalculatorEnvironment, Trajectory
@@ -195,7 +195,7 @@ async def test_each_sample_has_its_own_environment_for_the_model() -> None:
 
 async def test_a_failed_attempt_keeps_its_session(tmp_path: Path) -> None:
     config = EvalConfig(endpoint=calculating_model)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         await evaluate(
             [Sample("1", "break")], config, exact_match, None, new_environment, store=store
         )
@@ -368,7 +368,7 @@ async def test_a_shared_session_is_stored_as_it_was_after_each_attempt(
         shared.dispatch(ToolInvoked(name=sample.id))
         return Trajectory(output="ok"), shared
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         await evaluate(SAMPLES[:3], EvalConfig(1), exact_match, agent=agent, store=store)
         snapshots = [SessionSnapshot.from_bytes(row.session or b"") for row in store.rows("latest")]
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.engine import TIMEOUT
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 
 SCRIPT = """
 import asyncio, os, signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # even if the parent ignores SIGINT
 import anyio, trio
-from weakincentives.evals import EvalConfig, EvalSuite, RunStore, Sample, contains, evaluate
+from weakincentives.evals import EvalConfig, EvalSuite, open_store, Sample, contains, evaluate
 from weakincentives.rollouts import CalculatorEnvironment
 
 how, again = sys.argv[1], len(sys.argv) > 2
@@ -56,7 +56,7 @@ def agent(question):
     return "answer"
 
 config = EvalConfig(endpoint=endpoint, max_concurrent=2)
-store = RunStore("runs.db")
+store = open_store("runs.db")
 options = {"store": store, "resume": "latest" if again else None}
 
 async def main():
@@ -80,7 +80,7 @@ print(run(), flush=True)
 def _wait_until_interrupted(folder: Path) -> None:
     """Wait until the run is stored as interrupted; threads of agents may still be running."""
     deadline = time.monotonic() + TIMEOUT
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         while store.run("latest").status != "interrupted":
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -117,7 +117,7 @@ def test_an_interrupted_run_closes_its_environments_and_can_be_resumed(
     opened = sorted(note.split()[1] for note in notes if note.startswith("opened"))
     assert sorted(note.split()[1] for note in notes if note.startswith("closed")) == opened
     assert opened == (list("01234") if "suite" not in how else [])
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert store.run("latest").status == "interrupted"
         stored = {row.result.sample_id for row in store.rows("latest")}
         assert stored == set("012")
@@ -134,6 +134,6 @@ def test_an_interrupted_run_closes_its_environments_and_can_be_resumed(
     assert "8/8 passed, 0 errors" in resumed.stdout
     called = {line.split()[1] for line in resumed.stdout.splitlines() if "asked" in line}
     assert called == set("34567")
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert store.run("latest").status == "complete"
         assert store.report("latest").total == 8

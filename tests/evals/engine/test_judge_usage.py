@@ -31,6 +31,7 @@ from weakincentives.evals import (
     all_of,
     contains,
     llm_judge,
+    open_store,
 )
 from weakincentives.evals.engine.rescoring import rescore
 from weakincentives.evals.judges import judge_panel, llm_rubric, pairwise_judge
@@ -170,7 +171,7 @@ def test_the_budget_of_workers_includes_judges() -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Any:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         EvalSuite(agent, SAMPLES, llm_judge(model(), "x")).run(store=store, run_id="r")
         yield store
 

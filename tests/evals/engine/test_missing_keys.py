@@ -16,13 +16,13 @@ from weakincentives.evals import (
     EvalLoop,
     EvalRequest,
     EvalSuite,
-    RunStore,
     Sample,
     all_of,
     contains,
     evaluate,
     exact_match,
     llm_judge,
+    open_store,
     stream,
 )
 from weakincentives.evals.judges import judge_panel, llm_rubric
@@ -92,7 +92,7 @@ def test_a_worker_reports_a_missing_key_before_it_takes_a_request() -> None:
 
 
 def test_a_run_that_cannot_start_is_not_stored(tmp_path: Any) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         with pytest.raises(UsageError, match=NO_KEY):
             EvalSuite(QA, SAMPLES, exact_match, "gpt-4o").run(store=store)
         assert store.runs() == []

@@ -20,9 +20,9 @@ from weakincentives.evals import (
     EvalLoop,
     EvalResult,
     EvalSuite,
-    RunStore,
     Sample,
     collect_results,
+    open_store,
     submit_dataset,
 )
 from weakincentives.runtime.mailbox import (
@@ -63,7 +63,7 @@ def rows_by_sample(results: Iterator[EvalResult[Any]] | tuple[EvalResult[Any], .
 @pytest.fixture(scope="module")
 def local_rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Return the rows that a run in process stores."""
-    with RunStore(tmp_path_factory.mktemp("local") / "runs.db") as store:
+    with open_store(tmp_path_factory.mktemp("local") / "runs.db") as store:
         run_id = EvalSuite(answer, DATASET, same_type).run(store=store).run_id
         return rows_by_sample(store.report(run_id).results)
 

@@ -16,11 +16,11 @@ from weakincentives.evals import (
     EvalLoop,
     EvalReport,
     EvalSuite,
-    RunStore,
     Sample,
     collect_results,
     evaluate,
     exact_match,
+    open_store,
     submit_dataset,
 )
 from weakincentives.runtime.mailbox import InMemoryMailbox
@@ -62,13 +62,13 @@ def check(report: EvalReport[Any]) -> None:
 
 
 def test_epochs_are_independent_and_the_store_has_the_original_sample(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         check(suite().run(store=store))
         check(store.report("latest"))
 
 
 def test_a_complete_run_is_resumed_without_a_call(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         suite().run(store=store)
         attempts = [row.result.attempt for row in store.rows("latest")]
         check(suite().run(store=store, resume="latest"))
@@ -82,7 +82,7 @@ def test_an_object_that_an_agent_adds_to_its_input_does_not_end_the_run(tmp_path
         return "ok"
 
     samples = [Sample(str(n), {"question": n}, "ok") for n in range(5)]
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         report = EvalSuite(keeps_a_client, samples, lambda output, expected: True).run(store=store)
 
     assert [result.passed for result in report.results] == [True] * 5
@@ -153,7 +153,7 @@ def test_inputs_that_cannot_be_copied_are_passed_unchanged() -> None:
 
 def test_a_sample_that_cannot_be_stored_loses_only_its_own_content(tmp_path: Path) -> None:
     samples = [Sample(str(n), threading.Lock() if n == 1 else n, "ok") for n in range(3)]
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         report = anyio.run(  # an iterator: a `Dataset` would be refused before the first sample
             lambda: evaluate(
                 iter(samples), EvalConfig(), exact_match, agent=lambda value: "ok", store=store

@@ -20,6 +20,7 @@ from weakincentives.evals import (
     Sample,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.reporting.export import write_export
 from weakincentives.evals.store.find_rows import rows_of_sample, worst
@@ -214,13 +215,13 @@ async def test_a_fault_at_any_step_leaves_a_run_that_can_be_resumed(
 ) -> None:
     failed = 0
     changed = [*pick(3, 5, 0), Sample("2", 2, "changed")]
-    with RunStore(tmp_path / "first.db") as store:
+    with open_store(tmp_path / "first.db") as store:
         await run(store, SAMPLES[:4])
     for step in range(1 + (anyio_backend == "trio"), 500, 2):  # each backend runs every other step
         path = Path(shutil.copy(tmp_path / "first.db", tmp_path / f"{step}.db"))
         with failing_statement(step, late=late) as fault:
             try:
-                with RunStore(path) as store:
+                with open_store(path) as store:
                     await evaluate(
                         changed,
                         EvalConfig(),
@@ -233,7 +234,7 @@ async def test_a_fault_at_any_step_leaves_a_run_that_can_be_resumed(
                 failed += 1
         if not fault.reached:
             break
-        with RunStore(path) as store:
+        with open_store(path) as store:
             assert ids(await resume(store, changed)) == "3502"
             assert ids(await resume(store, SAMPLES[:4])) == "0123"
             assert calls == []

@@ -24,6 +24,7 @@ from weakincentives.evals import (
     Sample,
     evaluate,
     exact_match,
+    open_store,
     stream,
 )
 from weakincentives.evals.engine.row_writer import MAX_UNWRITTEN_ROWS
@@ -185,7 +186,7 @@ async def test_an_output_that_cannot_be_stored_is_left_out_and_its_verdict_count
 
 
 async def test_an_error_of_the_store_ends_the_run(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "runs.db")
+    store = open_store(tmp_path / "runs.db")
 
     async def agent(number: int) -> str:
         if number == 3:

@@ -20,11 +20,11 @@ from weakincentives.evals import (
     Dataset,
     EvalConfig,
     EvalSuite,
-    RunStore,
     Sample,
     contains,
     evaluate,
     exact_match,
+    open_store,
     stream,
     tool_not_called,
 )
@@ -215,7 +215,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def totals_in(path: Path) -> list[int]:
     """Return the number of results of each run."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         return [record.total for record in store.runs()]
 
 
@@ -232,7 +232,7 @@ def test_a_run_is_stored_in_the_folder_by_default(
 
     suite().run(store=folder / "path.db")
     suite().run(store="text.db")
-    with RunStore("own.db") as store:
+    with open_store("own.db") as store:
         suite().run(store=store)
         assert store.run("latest").total == 2  # the caller's store stays open
     monkeypatch.setenv("WINK_STORE", "variable.db")
@@ -270,7 +270,7 @@ def test_samples_without_a_json_form_run_and_are_stored_without_content(folder: 
     report = EvalSuite(lambda value: "ok", samples, exact_match).run()
 
     assert [result.passed for result in report.results] == [True, False]
-    with RunStore() as store:
+    with open_store() as store:
         (first, _) = store.rows("latest")
         assert store.run("latest").manifest.dataset_digest is None
     assert "sample" in first.result.metadata["not_stored"]
@@ -303,7 +303,7 @@ def test_a_misspelt_option_is_refused() -> None:
 
 
 def test_the_manifest_is_stored_before_the_first_sample(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         records: list[Any] = []
 
         def agent(question: Question) -> str:
@@ -327,7 +327,7 @@ def test_the_manifest_is_stored_before_the_first_sample(tmp_path: Path) -> None:
 
 
 def test_a_stored_run_equals_its_report(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         report = suite(EvalConfig(max_concurrent=2, epochs=2)).run(store=store)
         stored = store.report(report.run_id, input_type=Question)
 

@@ -18,7 +18,6 @@ from weakincentives.evals import (
     EvalLoop,
     EvalResult,
     EvalSuite,
-    RunStore,
     Sample,
     Score,
     all_of,
@@ -30,6 +29,7 @@ from weakincentives.evals import (
     exact_match,
     latency_under,
     llm_judge,
+    open_store,
     slice_contains,
     submit_dataset,
     token_usage_under,
@@ -127,7 +127,7 @@ def test_session_evaluators_read_a_trajectory() -> None:
 
 
 def test_the_score_is_the_same_live_rescored_and_from_a_worker(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         live = EvalSuite(support_agent, DATASET, SUITE).run(store=store, run_id="live").results[0]
         stored = anyio.run(rescore, store, "live", SUITE)
         rescored = next(iter(store.rows(stored))).result
@@ -290,7 +290,7 @@ def test_an_agent_that_may_return_a_session_is_not_refused() -> None:
 def test_a_judge_without_an_adapter_is_refused_at_the_start(evaluator: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the judge `.*` has no adapter to judge the agent `.*pl"):
         EvalSuite(planner, DATASET, evaluator).run()
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         EvalSuite(support_agent, DATASET, exact_match).run(store=store, run_id="r")
         with pytest.raises(UsageError, match=r"the judge `.*` has no adapter"):
             anyio.run(rescore, store, "r", evaluator)

@@ -27,6 +27,7 @@ from weakincentives.evals import (
     evaluate,
     exact_match,
     negate,
+    open_store,
     submit_dataset,
     weighted,
 )
@@ -56,7 +57,7 @@ def passed(report: EvalReport[Any]) -> list[bool]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as opened:
+    with open_store(tmp_path / "runs.db") as opened:
         yield opened
 
 

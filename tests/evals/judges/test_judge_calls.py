@@ -10,10 +10,10 @@ from weakincentives.evals import (
     Dataset,
     EvalResult,
     EvalSuite,
-    RunStore,
     Sample,
     exact_match,
     llm_judge,
+    open_store,
 )
 from weakincentives.evals.judges import llm_rubric
 from weakincentives.evals.model.judge_calls import MAX_CHARS
@@ -24,7 +24,7 @@ GOOD = {"reason": "It is right.", "rating": "good"}
 def stored_result(*evaluators: Any, path: Path, output: str = "Paris") -> EvalResult[Any]:
     dataset = Dataset([Sample("1", "Capital of France?", "Paris")])
     suite = EvalSuite(lambda question: output, dataset, [*evaluators])
-    with RunStore(path) as store:
+    with open_store(path) as store:
         run_id = suite.run(store=store, progress=False).run_id
         return store.report(run_id).results[0]
 

@@ -13,7 +13,7 @@ from weakincentives.chat import ChatMessage, ToolCall
 from weakincentives.cli import main
 from weakincentives.contrib.importers import store_report
 from weakincentives.errors import EvaluatorError, UsageError
-from weakincentives.evals import EvalReport, EvalResult, RunStore, Sample, Score, Trajectory
+from weakincentives.evals import EvalReport, EvalResult, Sample, Score, Trajectory, open_store
 from weakincentives.evals.engine.fingerprint import criteria_fingerprint
 from weakincentives.evals.judges import event_rubric, load_rubric, outcome_rubric
 from weakincentives.evals.reporting import preference_rows, sft_rows
@@ -229,7 +229,7 @@ def test_a_run_is_exported_for_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with RunStore() as store:
+    with open_store() as store:
         store_report(store, EvalReport(RESULTS))
 
     command = ["eval", "export", "--format", "sft", "--min-score", "0.85", "-o", "sft.jsonl"]

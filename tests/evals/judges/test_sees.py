@@ -308,7 +308,7 @@ def _outside_of_strings(text: str) -> list[str]:
 
 
 def test_a_stored_run_is_rescored_with_the_same_prompt(tmp_path: Any) -> None:
-    from weakincentives.evals import RunStore
+    from weakincentives.evals import open_store
     from weakincentives.evals.engine.rescoring import rescore
 
     def agent(question: str) -> Any:
@@ -316,7 +316,7 @@ def test_a_stored_run_is_rescored_with_the_same_prompt(tmp_path: Any) -> None:
 
     model = Recording(verdict("good"))
     judge = llm_judge(ScriptedAdapter(model), "Correct", sees=["context", "output.answer"])
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         report = EvalSuite(agent, [Sample("1", "?")], judge).run(store=store)
         import anyio
 

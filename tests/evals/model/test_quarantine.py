@@ -25,6 +25,7 @@ from weakincentives.evals import (
     compare_runs,
     evaluate,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.comparison import load_baseline, save_baseline
 from weakincentives.evals.comparison.gates import check_run
@@ -53,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[RunStore]:
-    with RunStore(folder / "runs.db") as opened:
+    with open_store(folder / "runs.db") as opened:
         yield opened
 
 

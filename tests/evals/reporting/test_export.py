@@ -31,10 +31,11 @@ from weakincentives.evals import (
     all_of,
     contains,
     exact_match,
+    open_store,
 )
 from weakincentives.evals.reporting.export import COLUMNS, _safe, write_export
 from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
-from weakincentives.evals.store.find_rows import rows_of_sample, rows_where, worst
+from weakincentives.evals.store.find_rows import rows_of_sample, worst
 from weakincentives.evals.store.overview import overview
 from weakincentives.internal.escaping import escape_control_chars
 
@@ -77,7 +78,7 @@ def fill(store: RunStore, results: list[EvalResult[Any]]) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as opened:
+    with open_store(tmp_path / "runs.db") as opened:
         fill(opened, RESULTS)
         yield opened
 
@@ -134,7 +135,7 @@ def test_parquet_has_the_columns_of_csv_with_their_types(store: RunStore) -> Non
 
 
 def test_unknown_token_counts_are_an_empty_cell(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         store.begin(MANIFEST)
         store.put(StoredRow(result=result("1", trajectory=Trajectory(output="Paris"))))
         store.flush()
@@ -156,7 +157,7 @@ def test_markdown_begins_with_the_verdict(store: RunStore) -> None:
 
 
 def test_an_empty_run_can_be_exported(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [])
 
         assert json.loads(export(store, "json"))["results"] == []
@@ -192,7 +193,7 @@ def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
         def write(self, data: Any) -> int:
             return len(data)
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [result(f"q{n}", "Paris" * 4_000) for n in range(1_000)])  # 20 MB of outputs
         write_export(store, "run", NullFile(), "csv")  # load lazy imports before measuring
         tracemalloc.start()
@@ -215,7 +216,7 @@ def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     ],
 )
 def test_a_formula_for_a_spreadsheet_gets_an_apostrophe(tmp_path: Path, text: str) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [result(text, text, metadata={})])
         (row,) = csv_rows(store)
 
@@ -229,7 +230,7 @@ def test_numbers_and_ordinary_texts_are_unchanged(text: str) -> None:
 
 
 def test_numbers_of_the_run_stay_numbers(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [result("1", score=Score(-1.5))])
         (row,) = csv_rows(store)
 
@@ -237,7 +238,7 @@ def test_numbers_of_the_run_stay_numbers(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_criterion_cannot_become_a_formula(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [result("1", score=Score(1.0, criterion="=cmd()"))])
 
         assert "score.=cmd()" in csv_rows(store)[0]  # the prefix `score.` disarms it
@@ -245,7 +246,7 @@ def test_the_name_of_a_criterion_cannot_become_a_formula(tmp_path: Path) -> None
 
 def test_markdown_in_results_is_escaped(tmp_path: Path) -> None:
     hostile = "a|b\n# c <img src=x> [x](https://evil) `y` @me \x1b[31m"
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [result(hostile, score=Score(0.0, False, hostile))])
         (row,) = (line for line in export(store, "md").decode().splitlines() if "evil" in line)
 
@@ -293,7 +294,7 @@ def test_an_overview_agrees_with_the_report(store: RunStore) -> None:
 
 
 def test_the_overview_of_an_empty_run(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, [])
         summary = overview(store, "run")
 
@@ -308,13 +309,13 @@ def test_the_worst_rows_are_errors_then_the_lowest_values(store: RunStore) -> No
 
 def test_filtered_rows_come_in_dataset_order(tmp_path: Path) -> None:
     results = [result(f"q{n}", "Paris" if n % 3 else "Lyon") for n in range(400)]
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         fill(store, results)
-        failed = [row.result.sample_id for row in rows_where(store, "run", "failed")]
+        failed = [row.result.sample_id for row in store.rows("run", "failed")]
 
         assert failed == [f"q{n}" for n in range(0, 400, 3)]
-        assert list(rows_where(store, "run", "errors")) == []
-        assert sum(1 for _ in rows_where(store, "run")) == 400
+        assert list(store.rows("run", "errors")) == []
+        assert sum(1 for _ in store.rows("run")) == 400
 
 
 def test_an_unknown_sample_is_refused_with_similar_names(store: RunStore) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.stored_runs import answer, broken, folder, stored
 from weakincentives.cli import main
-from weakincentives.evals import EvalResult, RunStore, Score
+from weakincentives.evals import EvalResult, Score, open_store
 from weakincentives.evals.reporting.github import annotation, summary
 from weakincentives.evals.store.find_rows import worst
 from weakincentives.evals.store.overview import overview
@@ -105,7 +105,7 @@ def test_a_summary_that_cannot_be_written_does_not_change_the_exit_code(
 def test_hostile_text_is_neither_markup_nor_a_workflow_command(folder: Path) -> None:
     hostile = "<img src=x>|\n::error::x `a` </details> [x](http://a.b)"
     stored("run", answer(hostile, "Lyon"), broken("b", hostile), dataset_name=hostile)
-    with RunStore() as store:
+    with open_store() as store:
         text = summary(overview(store, "run"), worst(store, "run"), code=1, rule=hostile)
 
     assert "<img" not in text.replace("\\<img", "")
@@ -117,7 +117,7 @@ def test_hostile_text_is_neither_markup_nor_a_workflow_command(folder: Path) -> 
 def test_the_summary_has_epochs_and_reasons(folder: Path) -> None:
     wrong = EvalResult("fr", Score(0.25, False, "got Lyon"), epoch=2)
     stored("run", wrong, config={"epochs": 2})
-    with RunStore() as store:
+    with open_store() as store:
         text = summary(overview(store, "run"), worst(store, "run"), code=0, rule="none")
 
     assert "| fr#2 | fail | score 0.25 does not pass: got Lyon |" in text

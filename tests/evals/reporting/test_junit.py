@@ -15,13 +15,13 @@ from hypothesis import given, strategies as st
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
     EvalResult,
-    RunStore,
     Sample,
     Score,
     Trajectory,
     all_of,
     contains,
     criterion,
+    open_store,
 )
 from weakincentives.evals.reporting.export import format_by_suffix, write_export
 from weakincentives.evals.store import RunManifest, StoredRow
@@ -70,7 +70,7 @@ def exported_suite(
 ) -> ElementTree.Element:
     """Return the `testsuite` element of a stored run, after a check of the whole document."""
     file = io.BytesIO()
-    with RunStore(path / "runs.db") as store:
+    with open_store(path / "runs.db") as store:
         planned = len(results) if status == "complete" else MANIFEST.planned
         store.begin(replace(MANIFEST, planned=planned, **manifest_fields))
         for position, result in enumerate(results):
@@ -194,7 +194,7 @@ def test_any_text_makes_a_well_formed_document(name: str, reason: str) -> None:
     from weakincentives.evals.runs.scope import EVERY_ROW
     from weakincentives.evals.runs.table import RunTable, TableRow
     from weakincentives.evals.store.overview import Overview
-    from weakincentives.evals.store.run_store import RunRecord
+    from weakincentives.evals.store.records import RunRecord
 
     manifest = replace(MANIFEST, dataset_name=name, tags={name: reason})
     rows = [TableRow("a", 1, "", passed=False, error=False, value=0.0, scores={name: 0.5})]

@@ -17,7 +17,7 @@ from tests.processes import until
 from tests.soak import soak_size
 from weakincentives.cli import main
 from weakincentives.errors import StoreError
-from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, criterion
+from weakincentives.evals import Dataset, EvalSuite, RunStore, Sample, criterion, open_store
 from weakincentives.evals.reporting import label_pairs, label_rows
 from weakincentives.evals.review import (
     LabelChange,
@@ -35,7 +35,6 @@ from weakincentives.evals.review import (
 )
 from weakincentives.evals.store.human_labels import draws_of, entries_of, labels_of
 from weakincentives.evals.store.overview import overview
-from weakincentives.evals.store.people import repair_records
 from weakincentives.view.review_api import RowLabels
 
 LABELS = 80
@@ -52,7 +51,7 @@ def reviewed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("reviewed") / "runs.db"
     samples = Dataset([Sample(f"s{n:02}", str(n)) for n in range(60)], name="support")
     suite = EvalSuite(lambda text: "sorry" if int(text) % 4 == 0 else "yes", samples, judge)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         suite.run(store=store, run_id="r", progress=False)
         category = create_category(store, "support", "Hedges")
         for item in review_queue(store, "r", n=LABELS // 2).items:
@@ -73,7 +72,7 @@ def path(reviewed: bytes, tmp_path: Path) -> Path:
 def figures(path: Path) -> Any:
     """Return all that rests on labels, or "reported" if the store says that it is damaged."""
     try:
-        with RunStore(path) as store:
+        with open_store(path) as store:
             summary = overview(store, "r")
             found = (
                 labels_of(store, "r", "judge"),
@@ -136,7 +135,10 @@ def test_labels_that_a_broken_index_hides_are_reported_and_repair_finds_them_aga
     expected = figures(path)
     broken_index(path, index)
 
-    with RunStore(path) as store, pytest.raises(StoreError, match=rf"of {count} of run 'r' by 'j"):
+    with (
+        open_store(path) as store,
+        pytest.raises(StoreError, match=rf"of {count} of run 'r' by 'j"),
+    ):
         calibrate_run(store, "r")
     assert main(["review", "r", "--repair", "--store", str(path)]) == 0
     assert "Nothing was lost" in capsys.readouterr().err
@@ -175,7 +177,7 @@ def test_nothing_rests_on_damaged_labels(
 ) -> None:
     edit(path, damage)
 
-    with RunStore(path) as store, pytest.raises(StoreError, match=reported):
+    with open_store(path) as store, pytest.raises(StoreError, match=reported):
         use(store)
 
 
@@ -197,7 +199,7 @@ def test_a_damaged_calibration_is_reported_next_to_the_uncorrected_rate(
 def test_a_damaged_row_does_not_enter_a_corrected_rate(path: Path) -> None:
     edit(path, "UPDATE rows SET passed = 1 - passed WHERE position = 4")
 
-    with RunStore(path) as store:
+    with open_store(path) as store:
         with pytest.raises(StoreError, match="the rows of run r as they were written"):
             calibrate_run(store, "r")
         (correction,) = overview(store, "r").corrections
@@ -208,7 +210,7 @@ def test_a_damaged_row_does_not_enter_a_corrected_rate(path: Path) -> None:
 def test_the_page_says_that_labels_are_damaged(path: Path) -> None:
     edit(path, DAMAGE["a missing label"][0])
 
-    with RunStore(path) as store:
+    with open_store(path) as store:
         result = next(store.rows("r")).result
         labels = RowLabels(store)
         assert (labels.total("r"), labels.counts("r")) == (0, {})
@@ -226,19 +228,19 @@ def test_repair_keeps_what_can_be_read_and_says_what_is_lost(
     kept = capsys.readouterr().err
     assert "kept 79 of 80 labels of run 'r' by 'judge'" in kept
     assert "kept 19 of 20 draws of run 'r' by 'judge'" in kept
-    with RunStore(path) as store:
+    with open_store(path) as store:
         assert len(labels_of(store, "r", "judge")) == LABELS - 1
         give_label(store, "r", ("baseline", "s01", 1), "carl", LabelChange(passed=True))
         assert len(labels_of(store, "r", "judge")) == LABELS
-        assert repair_records(store) == []
+        assert store.people.repair() == []
 
 
 REVIEWER = """
 import sys
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 from weakincentives.evals.review import LabelChange, create_category, give_label, undo_label
 path, name = sys.argv[1:]
-with RunStore(path) as store:
+with open_store(path) as store:
     print("ready", flush=True)
     for number in range({labels} if name != "dies" else 10_000):
         row = "baseline", f"s{{number % 60:02}}", 1
@@ -254,7 +256,7 @@ def test_six_reviewers_of_whom_one_dies_leave_a_store_that_adds_up(path: Path) -
     command = [sys.executable, "-c", REVIEWER.format(labels=count), str(path)]
     names = [*"abcde", "dies"]
     started = [subprocess.Popen([*command, name], stdout=subprocess.PIPE) for name in names]
-    with RunStore(path) as store:
+    with open_store(path) as store:
         until(lambda: any(each.labeller == "dies" for each in entries_of(store, "r", "judge")))
         started[-1].kill()
         assert [each.wait(300) for each in started[:-1]] == [0] * 5

@@ -24,6 +24,7 @@ from weakincentives.evals import (
     Sample,
     all_of,
     criterion,
+    open_store,
 )
 from weakincentives.evals.reporting import label_pairs, label_rows, write_labels
 from weakincentives.evals.review import (
@@ -47,12 +48,12 @@ from weakincentives.evals.stats import krippendorff_alpha
 from weakincentives.evals.store.categories import CategoryChange, folded_categories
 from weakincentives.evals.store.human_labels import (
     HumanLabel,
-    RowKey,
     add_labels,
     draws_of,
     labels_of,
     live_entries,
 )
+from weakincentives.evals.store.stored_row import RowKey
 
 PASS, FAIL = LabelChange(passed=True), LabelChange(passed=False)
 SAMPLE_TIME = datetime(2026, 1, 2, tzinfo=UTC)
@@ -75,7 +76,7 @@ polite = criterion(lambda output, expected: output != "n 7", name="polite")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         yield store
 
 
@@ -240,7 +241,7 @@ def test_a_label_of_a_changed_output_is_kept_but_not_counted(store: RunStore) ->
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_labels_of_an_older_store_are_read(tmp_path: Path, version: int) -> None:
-    with RunStore(tmp_path / "new.db") as store:
+    with open_store(tmp_path / "new.db") as store:
         run_id = run(store)
         sheet = draw_for_labels(store, run_id, 5)
         old = [
@@ -258,7 +259,7 @@ def test_labels_of_an_older_store_are_read(tmp_path: Path, version: int) -> None
         ]
         add_labels(store, old)
     write_older_store(tmp_path / "new.db", tmp_path / "runs.db", version)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert len(labels_of(store, run_id, "kind")) == 5
         give_label(store, run_id, sheet.rows[0].draw.row, "ann", FAIL)
         assert sum(label.passed is True for label in labels_of(store, run_id, "kind")) == 4

@@ -24,6 +24,7 @@ from weakincentives.evals import (
     compare_runs,
     criterion,
     llm_judge,
+    open_store,
 )
 from weakincentives.evals.judges import Scale
 from weakincentives.evals.review import (
@@ -37,12 +38,7 @@ from weakincentives.evals.review import (
 from weakincentives.evals.review.improvement import half_of
 from weakincentives.evals.review.sampling import draw_rows
 from weakincentives.evals.stats import corrected_rate
-from weakincentives.evals.store.human_labels import (
-    HumanLabel,
-    add_labels,
-    draws_of,
-    labels_of,
-)
+from weakincentives.evals.store.human_labels import HumanLabel, add_labels, draws_of, labels_of
 from weakincentives.evals.store.overview import overview
 
 ANSWERS = ["right", "right", "right", "sure", "wrong"]
@@ -66,7 +62,7 @@ SAMPLES = [Sample(f"s{n}", str(n)) for n in range(200)]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         yield store
 
 

@@ -17,7 +17,15 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.view.files import answers_in
 from weakincentives.cli import main
-from weakincentives.evals import EvalConfig, EvalReport, EvalResult, RunStore, Score, compare_runs
+from weakincentives.evals import (
+    EvalConfig,
+    EvalReport,
+    EvalResult,
+    RunStore,
+    Score,
+    compare_runs,
+    open_store,
+)
 from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.model import stops_early
@@ -70,7 +78,7 @@ def texts_by_place(attempts: Attempts, config: EvalConfig, folder: Path) -> dict
     decision = None if config.stop_against is None else DECISION
     stopped = "" if decision is None else "stopped early"
     report = EvalReport(results, "run", "qa", config, stopped, decision=decision)
-    with RunStore(path) as store:
+    with open_store(path) as store:
         fields = {name: config[name] for name in config}
         manifest = RunManifest(
             run_id="run", created_at=datetime.now(UTC), dataset_name="qa", config=fields

@@ -17,11 +17,11 @@ from tests.processes import TIMEOUT, plain_environment, until
 from weakincentives.chat import ChatMessage
 from weakincentives.evals import (
     EvalConfig,
-    RunStore,
     Sample,
     Trajectory,
     evaluate,
     exact_match,
+    open_store,
     stream,
 )
 
@@ -69,7 +69,7 @@ def test_large_outputs_do_not_accumulate_in_memory(tmp_path: Path) -> None:
 
     peak = (tmp_path / "status.txt").read_text().partition("VmHWM:")[2].split()[0]
     assert int(peak) / 1024 < 210  # MB; all 80 outputs are 400 MB
-    with RunStore(tmp_path / ".wink/runs.db") as store:
+    with open_store(tmp_path / ".wink/runs.db") as store:
         assert store.run("latest").total == 80
         assert {len(row.result.output) for row in store.rows("latest")} == {LARGE}
 
@@ -94,7 +94,7 @@ def test_a_killed_run_with_large_outputs_loses_few_results(
         until(enough_finished)
         os.kill(process.pid, signal.SIGKILL)
 
-    with RunStore(tmp_path / ".wink/runs.db") as store:
+    with open_store(tmp_path / ".wink/runs.db") as store:
         stored = store.run("latest").total
     assert len(finished.read_text().split()) - stored <= unwritten
 
@@ -122,7 +122,7 @@ async def test_a_large_row_is_on_disk_before_the_next_sample_starts(
         return output
 
     samples = [Sample(str(number), number, None) for number in range(5)]
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         config = EvalConfig(max_concurrent=1)
         await evaluate(samples, config, lambda output, expected: True, agent=agent, store=store)
 
@@ -142,7 +142,7 @@ async def test_large_rows_that_are_rescored_are_stored(tmp_path: Path) -> None:
 
     samples = [Sample(str(number), number, "") for number in range(5)]
     config = EvalConfig(max_concurrent=2)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         await evaluate(samples, config, first, agent=agent, store=store, run_id="run")
         await evaluate(samples, config, second, agent=agent, store=store, resume="run")
         rows = list(store.rows("run"))
@@ -157,7 +157,7 @@ async def test_a_large_result_is_stored_even_if_the_reader_stops(tmp_path: Path)
         return "x" * 1_000_000
 
     samples = (Sample(str(number), number, "") for number in range(100))
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         config = EvalConfig(max_concurrent=3)
         async with stream(samples, config, exact_match, agent=agent, store=store) as results:
             first = await anext(results)
@@ -190,7 +190,7 @@ async def test_results_wait_while_another_process_locks_the_store(tmp_path: Path
     finished_while_locked: list[int] = []
     samples = [Sample(str(number), number, "ok") for number in range(600)]
     config = EvalConfig(max_concurrent=4)
-    with RunStore(tmp_path / "runs.db") as store, anyio.fail_after(TIMEOUT):
+    with open_store(tmp_path / "runs.db") as store, anyio.fail_after(TIMEOUT):
         async with anyio.create_task_group() as group:
             group.start_soon(lock_store)
             await evaluate(samples, config, exact_match, agent=agent, store=store)
@@ -204,9 +204,10 @@ def test_a_large_row_that_cannot_be_written_raises_at_once(tmp_path: Path) -> No
 import random, resource, signal, sys
 from datetime import datetime, UTC
 from weakincentives.errors import StoreError
-from weakincentives.evals import EvalResult, RunStore, Score, Trajectory
-from weakincentives.evals.store.run_store import RunManifest, StoredRow
-with RunStore(sys.argv[1]) as store:
+from weakincentives.evals import EvalResult, open_store, Score, Trajectory
+from weakincentives.evals.store.manifest import RunManifest
+from weakincentives.evals.store.stored_row import StoredRow
+with open_store(sys.argv[1]) as store:
     store.begin(RunManifest(run_id="run", created_at=datetime.now(UTC)))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -235,7 +236,7 @@ async def test_an_output_whose_size_cannot_be_measured_does_not_end_the_run(tmp_
     async def agent(number: int) -> Any:
         return [Odd()]
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         samples = [Sample("1", 1, None)]
         report = await evaluate(
             samples, EvalConfig(), lambda output, expected: True, agent=agent, store=store

@@ -10,22 +10,22 @@ import pytest
 
 from tests.view.runs import attempt, failure, hostile, put
 from weakincentives.errors import UsageError
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 from weakincentives.evals.store import StoredRow
 from weakincentives.evals.store.browse import RowFilter, RunBrowser
-from weakincentives.evals.store.search_index import match_expression
+from weakincentives.evals.store.sqlite.search_index import match_expression
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "r", [*(attempt(n, n % 4 > 0) for n in range(30)), failure(30)])
         yield store
 
 
 @pytest.fixture
 def browser(store: RunStore) -> Iterator[RunBrowser]:
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         assert browser.update("r", seconds=60) == (31, 31)
         yield browser
 
@@ -46,14 +46,14 @@ def test_rows_come_in_pages_with_the_total(browser: RunBrowser) -> None:
 
 
 def test_unknown_tokens_are_not_0(store: RunStore) -> None:
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         rows = browser.rows("r", limit=31).rows
         assert {row.tokens for row in rows if row.verdict != "error"} == {60}
         assert [row.tokens for row in rows if row.verdict == "error"] == [None]
 
 
 def test_rows_are_listed_before_they_are_indexed(store: RunStore) -> None:
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         page = browser.rows("r")
         assert (page.total, page.indexed, page.rows[0].input) == (31, 0, "")
 
@@ -141,23 +141,23 @@ def test_the_index_follows_new_changed_and_removed_rows(
 def test_the_index_is_only_a_cache(store: RunStore, tmp_path: Path) -> None:
     index = tmp_path / "runs.db-index"
     index.write_bytes(b"this is no database at all" * 100)
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         assert browser.update("r", seconds=60) == (31, 31)
     assert index.stat().st_mode & 0o777 == 0o600 or index.stat().st_size > 0
-    with RunBrowser(store) as reopened:
+    with store.browser() as reopened:
         assert reopened.update("r", seconds=60) == (31, 31)
         assert matching_samples(reopened, text="refused") == ["q030"]
 
 
 def test_an_index_that_cannot_be_written_is_no_problem(store: RunStore, tmp_path: Path) -> None:
     (tmp_path / "runs.db-index").mkdir()
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         assert browser.update("r", seconds=60) == (31, 31)
 
 
 def test_hostile_texts_are_treated_as_text(store: RunStore) -> None:
     put(store, "h", [hostile()])
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         browser.update("h", seconds=60)
         facets = browser.facets("h")
         ((key, values),) = facets.metadata.items()
@@ -188,7 +188,7 @@ def test_rows_are_included_and_excluded_by_their_keys(store: RunStore) -> None:
     results = [replace(attempt(n, True), sample_id=name) for n, name in enumerate(unusual_ids)]
     put(store, "odd", results)
     keys = [("baseline", name, 1) for name in unusual_ids]
-    with RunBrowser(store) as browser:
+    with store.browser() as browser:
         for key in keys:
             assert matching_samples(browser, "odd", rows=(key,)) == [key[1]]
             assert key[1] not in matching_samples(browser, "odd", without_rows=(key,))

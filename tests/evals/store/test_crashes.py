@@ -20,7 +20,9 @@ from tests.faulty_sqlite import failing_statement
 from tests.forked_wink import Started, start_python
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import EvalResult, Score, Trajectory
-from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
+from weakincentives.evals.store import RunStore, open_store
+from weakincentives.evals.store.manifest import RunManifest
+from weakincentives.evals.store.stored_row import StoredRow
 from weakincentives.runtime import Session
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,7 +37,7 @@ path = sys.argv[1]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "runs.db") as opened:
+    with open_store(tmp_path / "runs.db") as opened:
         opened.begin(MANIFEST)
         yield opened
 
@@ -54,7 +56,7 @@ def put(store: RunStore, indexes: range, value: float = 1.0) -> None:
 
 def positions(path: Path | str) -> list[int]:
     """Return every stored position, after an integrity check of the file."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         read = store._database.read
         assert read("PRAGMA integrity_check") == [(b"ok",)]
         assert read("SELECT id FROM bodies ORDER BY 1") == read("SELECT body FROM rows ORDER BY 1")
@@ -84,7 +86,7 @@ def test_processes_can_create_the_file_and_write_the_same_run_concurrently(tmp_p
     path = tmp_path / "runs.db"
     code = """
 while not os.path.exists(path + ".go"): time.sleep(0.001)
-with RunStore(path) as store:
+with open_store(path) as store:
     store.begin(MANIFEST)
     put(store, range(300), value=os.getpid())
 """
@@ -94,7 +96,7 @@ with RunStore(path) as store:
         finish_process(process)
 
     assert positions(path) == list(range(300))
-    with RunStore(path) as store:
+    with open_store(path) as store:
         writers = {row.result.score.value for row in store.rows("run")}
     assert writers <= {process.pid for process in processes}
 
@@ -107,7 +109,7 @@ for moment in range(20):
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
-        store = RunStore(path)
+        store = open_store(path)
         store.begin(MANIFEST)
         end = durable
         while True:
@@ -129,7 +131,7 @@ for moment in range(20):
 print(durable)
 """
     flushed = int(finish_process(start_process(code, tmp_path / "runs.db")))
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         writers = [row.result.score.value for row in store.rows("run")]
 
     assert writers == sorted(writers)  # no writer replaced rows of an earlier one
@@ -138,14 +140,14 @@ print(durable)
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "gc.collect()"])
 def test_a_process_writes_queued_rows_before_it_exits(tmp_path: Path, end: str) -> None:
-    code = "store = RunStore(path); store.begin(MANIFEST); put(store, range(250))\n"
+    code = "store = open_store(path); store.begin(MANIFEST); put(store, range(250))\n"
     finish_process(start_process(code + end, tmp_path / "runs.db"))
 
     assert positions(tmp_path / "runs.db") == list(range(250))
 
 
 def test_a_store_that_is_garbage_collected_writes_queued_rows(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "runs.db")
+    store = open_store(tmp_path / "runs.db")
     store.begin(MANIFEST)
     put(store, range(3))
     del store
@@ -157,14 +159,14 @@ def test_a_store_that_is_garbage_collected_writes_queued_rows(tmp_path: Path) ->
 def test_a_forked_process_cannot_use_the_store_of_its_parent(tmp_path: Path) -> None:
     code = """
 import warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
-store = RunStore(path)
+store = open_store(path)
 store.begin(MANIFEST)
 put(store, range(3))
 if not os.fork():
     for use in (lambda: put(store, range(3, 6)), store.flush, store.runs):
         try: use()
         except UsageError as error: print(error)
-    with RunStore(path) as own: put(own, range(6, 9))
+    with open_store(path) as own: put(own, range(6, 9))
 else:
     os.wait()
 """
@@ -179,7 +181,7 @@ else:
 
 def work(path: Path, durable: list[Any]) -> None:
     """Write a short run; add to `durable` everything that the store has reported as durable."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         store.begin(MANIFEST)
         for start in (0, 3):
             put(store, range(start, start + 3))
@@ -196,7 +198,7 @@ def check(path: Path, durable: list[Any]) -> None:
     stored_positions = positions(path)
     assert stored_positions == list(range(len(stored_positions)))
     assert set(stored_positions) >= {item for item in durable if isinstance(item, int)}
-    with RunStore(path) as store:
+    with open_store(path) as store:
         if "saved" in durable:
             store.load("s")
         if "complete" in durable:
@@ -293,7 +295,7 @@ def test_the_next_put_raises_the_error_of_the_writer_thread(store: RunStore) -> 
 
 
 def test_closing_with_a_full_disk_raises_and_still_closes(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "runs.db")
+    store = open_store(tmp_path / "runs.db")
     store.begin(MANIFEST)
     limit_pages(store, 0)
     store.put(row(0, output=os.urandom(25_000).hex()))
@@ -308,7 +310,7 @@ def test_closing_with_a_full_disk_raises_and_still_closes(tmp_path: Path) -> Non
 def test_rows_that_are_lost_at_exit_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = RunStore(tmp_path / "runs.db")
+    store = open_store(tmp_path / "runs.db")
     store.begin(MANIFEST)
     limit_pages(store, 0)
     store.put(row(0, output=os.urandom(25_000).hex()))
@@ -323,8 +325,8 @@ def test_rows_that_are_lost_at_exit_are_logged(
 def test_a_file_that_is_locked_for_too_long_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.schema.BUSY_SECONDS", 0.05)
-    with RunStore(tmp_path / "runs.db") as store:
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.database.BUSY_SECONDS", 0.05)
+    with open_store(tmp_path / "runs.db") as store:
         store.begin(MANIFEST)
         other = sqlite3.connect(store.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -343,13 +345,13 @@ def test_a_forked_process_with_its_own_store_loses_nothing(tmp_path: Path) -> No
     """SQLite's locks belong to a process: a connection that a fork inherits would break them."""
     code = f"""
 import os, warnings; warnings.simplefilter("ignore")  # Python's own, about forks beside threads
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 path = {str(tmp_path / "runs.db")!r}
-parent = RunStore(path)
+parent = open_store(path)
 parent.keep("before", b"1")
 to_parent, to_child = os.pipe(), os.pipe()
 if not os.fork():
-    child = RunStore(path)
+    child = open_store(path)
     child.keep("first", b"2")
     os.write(to_parent[1], b"x"); os.read(to_child[0], 1)
     child.keep("second", b"3")
@@ -358,7 +360,7 @@ os.read(to_parent[0], 1)
 parent.keep("meanwhile", b"4")
 parent.close()
 os.write(to_child[1], b"x"); os.wait()
-with RunStore(path) as store:
+with open_store(path) as store:
     print([store.find(key) for key in ("before", "first", "meanwhile", "second")])
 """
     process = subprocess.run(
@@ -371,13 +373,13 @@ with RunStore(path) as store:
 def test_a_fork_while_other_threads_open_stores_does_no_harm(tmp_path: Path) -> None:
     code = f"""
 import os, sys, threading, warnings; warnings.simplefilter("ignore")
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 sys.setswitchinterval(1e-6)
-others = [RunStore(os.path.join({str(tmp_path)!r}, f"open {{number}}")) for number in range(30)]
+others = [open_store(os.path.join({str(tmp_path)!r}, f"open {{number}}")) for number in range(30)]
 ended = threading.Event()
 def open_stores(name):
     while not ended.is_set():
-        RunStore(os.path.join({str(tmp_path)!r}, name)).close()
+        open_store(os.path.join({str(tmp_path)!r}, name)).close()
 threads = [threading.Thread(target=open_stores, args=(name,)) for name in "abc"]
 for thread in threads: thread.start()
 for _ in range(30):

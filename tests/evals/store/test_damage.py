@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from weakincentives.errors import StoreError
-from weakincentives.evals import EvalConfig, EvalReport, RunStore, Sample, evaluate, exact_match
+from weakincentives.evals import EvalConfig, EvalReport, Sample, evaluate, exact_match, open_store
 from weakincentives.evals.store.overview import overview
 
 SAMPLES = [Sample(f"sample {number}", number, "ok") for number in range(30)]
@@ -29,7 +29,7 @@ def agent(number: int) -> str:
 
 async def run(path: Path, **options: Any) -> EvalReport[Any]:
     agent_calls.clear()
-    with RunStore(path) as store:
+    with open_store(path) as store:
         return await evaluate(
             SAMPLES, EvalConfig(epochs=2), exact_match, agent=agent, store=store, **options
         )
@@ -55,7 +55,7 @@ def remove_copies(folder: Path) -> None:
 
 def read_run(path: Path) -> Any:
     """Return all figures of a run, or "reported" if the store reports damage."""
-    with RunStore(path) as store:
+    with open_store(path) as store:
         summary, listed = overview(store, "r"), store.runs()
         rows = list(store.rows("r"))
         if summary.record.status == "damaged" or any(row.problem for row in rows):
@@ -103,7 +103,7 @@ async def test_a_damaged_row_is_an_error_and_runs_again_on_resume(
     first = await run(tmp_path / "a", run_id="r")
     edit(tmp_path / "a", damage)
 
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         summary = overview(store, "r")
     assert (summary.record.status, summary.record.total, summary.record.damaged) == (
         "damaged",
@@ -116,7 +116,7 @@ async def test_a_damaged_row_is_an_error_and_runs_again_on_resume(
     resumed = await run(tmp_path / "a", resume="r")
     assert agent_calls == [4]
     assert [r.passed for r in resumed.results] == [r.passed for r in first.results]
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         summary = overview(store, "r")
         assert (summary.record.status, summary.record.total, summary.record.note) == (
             "complete",
@@ -146,7 +146,7 @@ async def test_a_row_with_the_body_of_another_row_is_detected(tmp_path: Path) ->
     other = "(SELECT body FROM rows WHERE position = 5 AND epoch = 1)"
     edit(tmp_path / "a", f"UPDATE rows SET body = {other} WHERE position = 4 AND epoch = 1")
 
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         (problem,) = (row.problem for row in store.rows("r") if row.problem)
         assert store.report("r").figures == before
     assert problem == "other values than their checksum says"
@@ -156,13 +156,13 @@ async def test_missing_rows_are_reported_and_run_again(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     edit(tmp_path / "a", "DELETE FROM rows WHERE position >= 28")
 
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         (record,) = store.runs()
     assert (record.status, record.total, record.damaged) == ("damaged", 56, 4)
     assert record.note.startswith("the file is damaged: 4 of 60 rows cannot be read")
     assert (await run(tmp_path / "a", resume="r")).total == 60
     assert sorted(agent_calls) == [28, 28, 29, 29]
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         assert store.run("r").status == "complete"
 
 
@@ -174,7 +174,7 @@ async def test_a_damaged_run_record_is_reported(tmp_path: Path, change: str) -> 
     edit(tmp_path / "a", f"UPDATE runs SET {change}")
 
     with (
-        RunStore(tmp_path / "a") as store,
+        open_store(tmp_path / "a") as store,
         pytest.raises(StoreError, match="expected the run 'r' as it was written"),
     ):
         store.runs()
@@ -189,7 +189,7 @@ async def test_a_run_that_is_missing_in_the_index_is_reported(tmp_path: Path) ->
     reported = 0
     for offset in offsets:
         (tmp_path / "b").write_bytes(whole[:offset] + other + whole[offset + len(name) :])
-        with RunStore(tmp_path / "b") as store:
+        with open_store(tmp_path / "b") as store:
             try:
                 store.run("rrrrrrrrrrrrrrrr")
             except StoreError as error:
@@ -203,7 +203,7 @@ async def test_an_impossible_time_is_reported_in_a_run_without_a_checksum(tmp_pa
     edit(tmp_path / "a", "UPDATE runs SET finished = 1 << 62, checksum = NULL")
 
     with (
-        RunStore(tmp_path / "a") as store,
+        open_store(tmp_path / "a") as store,
         pytest.raises(StoreError, match="expected the run 'r' as it was written"),
     ):
         store.run("r")
@@ -213,13 +213,13 @@ async def test_a_row_that_was_set_aside_replaces_a_damaged_one(tmp_path: Path) -
     samples = SAMPLES[:2]
     other = [samples[0], Sample(samples[1].id, 1, "other")]
     for dataset in (samples, other):
-        with RunStore(tmp_path / "a") as store:
+        with open_store(tmp_path / "a") as store:
             option = {"resume": "r"} if store.runs() else {"run_id": "r"}
             await evaluate(dataset, EvalConfig(), exact_match, agent=agent, store=store, **option)
     edit(tmp_path / "a", "UPDATE rows SET latency_ms = latency_ms + 64 WHERE run > 0")
 
     agent_calls.clear()
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         report = await evaluate(
             samples, EvalConfig(), exact_match, agent=agent, store=store, resume="r"
         )
@@ -233,7 +233,7 @@ async def test_ctrl_c_during_a_checksum_is_not_a_store_error(tmp_path: Path) -> 
     def interrupt(*columns: object) -> bool:
         raise KeyboardInterrupt
 
-    with RunStore(tmp_path / "a") as store:
+    with open_store(tmp_path / "a") as store:
         store._database._connection.create_function("intact", -1, interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.keys("r")

@@ -17,9 +17,11 @@ from tests.older_stores import write_older_store
 from weakincentives.adapters.cache import ResponseCache
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import EvalResult, Score, Trajectory
+from weakincentives.evals.store import open_store
+from weakincentives.evals.store.manifest import RunManifest
 from weakincentives.evals.store.overview import overview
-from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
-from weakincentives.evals.store.schema import MIGRATIONS
+from weakincentives.evals.store.sqlite.schema import MIGRATIONS
+from weakincentives.evals.store.stored_row import StoredRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MANIFEST = RunManifest(run_id="run", created_at=NOW)
@@ -32,7 +34,7 @@ def row(index: int, session: bytes | None = None) -> StoredRow:
 
 
 def write_rows(path: Path, count: int) -> list[StoredRow]:
-    with RunStore(path) as store:
+    with open_store(path) as store:
         store.begin(MANIFEST)
         for index in range(count):
             store.put(row(index))
@@ -49,7 +51,7 @@ def test_a_damaged_header_is_reported(tmp_path: Path) -> None:
         file.write(b"not SQLite")
 
     with pytest.raises(StoreError, match=r"runs.db.*its header is damaged.*restore a backup"):
-        RunStore(tmp_path / "runs.db")
+        open_store(tmp_path / "runs.db")
 
 
 def test_a_damaged_page_is_reported(tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_a_damaged_page_is_reported(tmp_path: Path) -> None:
 
     with (
         pytest.raises(StoreError, match=r"malformed.*the file is damaged: keep a copy.*recover"),
-        RunStore(tmp_path / "runs.db") as store,
+        open_store(tmp_path / "runs.db") as store,
     ):
         list(store.rows("run"))
 
@@ -76,7 +78,7 @@ def test_a_changed_byte_never_changes_a_score(tmp_path: Path) -> None:
         path = tmp_path / "b"
         path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 0x10]) + whole[offset + 1 :])
         try:
-            with RunStore(path) as store:
+            with open_store(path) as store:
                 rows = list(store.rows("run"))
         except StoreError:  # no other exception
             noticed += 1
@@ -98,7 +100,7 @@ def test_a_damaged_manifest_is_reported_with_its_run(tmp_path: Path) -> None:
         pytest.raises(
             StoreError, match=r"expected the run 'run' as it was written.*damaged: keep a copy"
         ),
-        RunStore(tmp_path / "runs.db") as store,
+        open_store(tmp_path / "runs.db") as store,
     ):
         store.report("run")
 
@@ -113,11 +115,11 @@ def test_a_damaged_manifest_is_reported_with_its_run(tmp_path: Path) -> None:
 )
 def test_a_row_whose_texts_are_damaged_keeps_its_verdict(tmp_path: Path, damage: str) -> None:
     write_rows(tmp_path / "runs.db", 3)
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         before = store.figures("run")
     edit(tmp_path / "runs.db", damage)
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         first, second, third = store.rows("run")
         report = store.report("run")
         assert store.figures("run") == report.figures == before
@@ -131,7 +133,7 @@ def test_a_row_whose_columns_are_damaged_is_an_error_and_the_only_one(tmp_path: 
     write_rows(tmp_path / "runs.db", 3)
     edit(tmp_path / "runs.db", "UPDATE rows SET value = value + 1 WHERE body = 2")
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         first, second, third = store.rows("run")
         report = store.report("run")
         assert store.figures("run") == report.figures
@@ -153,8 +155,8 @@ def edit(path: Path, statement: str) -> None:
 
 
 def test_a_new_store_has_no_runs(tmp_path: Path) -> None:
-    with RunStore(str(tmp_path / "runs.db")) as store:
-        assert repr(store) == f"<RunStore '{tmp_path / 'runs.db'}'>"
+    with open_store(str(tmp_path / "runs.db")) as store:
+        assert repr(store) == f"<SqliteRunStore '{tmp_path / 'runs.db'}'>"
         assert store.runs() == []
         with pytest.raises(UsageError, match="there are no runs"):
             store.run("latest")
@@ -170,7 +172,7 @@ def test_a_file_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> N
 
     for name in ("text", "database", "owned", "cache", "folder"):
         with pytest.raises(StoreError, match=f"{name}.*give another path"):
-            RunStore(tmp_path / name)
+            open_store(tmp_path / name)
     assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
 
 
@@ -178,7 +180,7 @@ def test_a_path_below_a_file_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(StoreError, match="check that its folder exists"):
-        RunStore(tmp_path / "file" / "runs.db")
+        open_store(tmp_path / "file" / "runs.db")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="users and rights as Unix has them")
@@ -194,7 +196,7 @@ def test_a_read_only_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             with (
                 pytest.raises(StoreError, match=r"runs.db\) - it cannot be (written|opened)"),
-                RunStore(folder / "runs.db") as store,
+                open_store(folder / "runs.db") as store,
             ):
                 store.begin(MANIFEST)
         finally:
@@ -212,7 +214,7 @@ def test_a_file_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path) -> N
     before = (tmp_path / "runs.db").read_bytes()
 
     with pytest.raises(StoreError, match=rf"got version {len(MIGRATIONS) + 1}.*update this one"):
-        RunStore(tmp_path / "runs.db")
+        open_store(tmp_path / "runs.db")
     assert (tmp_path / "runs.db").read_bytes() == before
 
 
@@ -221,7 +223,7 @@ def test_a_file_of_an_older_version_is_migrated(tmp_path: Path, version: int) ->
     written = write_rows(tmp_path / "new.db", 3)
     write_older_store(tmp_path / "new.db", tmp_path / "old.db", version)
 
-    with RunStore(tmp_path / "old.db") as store:
+    with open_store(tmp_path / "old.db") as store:
         assert list(store.rows("run")) == written
         assert (store.run("run").status, store.run("run").total) == ("running", 3)
         store.put(row(3))
@@ -238,7 +240,7 @@ def test_a_file_of_an_older_version_is_migrated(tmp_path: Path, version: int) ->
 
 @pytest.mark.slow
 def test_reading_a_run_keeps_few_rows_in_memory(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         store.begin(MANIFEST)
         for index in range(1000):
             store.put(row(index, session=os.urandom(20_000)))
@@ -255,7 +257,7 @@ def test_reading_a_run_keeps_few_rows_in_memory(tmp_path: Path) -> None:
 
 
 def test_long_bodies_are_compressed(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         store.begin(MANIFEST)
         store.put(row(1, session=b"x" * 1_000_000))
         store.flush()
@@ -266,7 +268,7 @@ def test_long_bodies_are_compressed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_runs_and_a_hundred_thousand_rows_open_quickly(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         for index in range(1000):
             created = NOW + timedelta(seconds=index)
             store.begin(RunManifest(run_id=f"run-{index}", created_at=created))
@@ -282,7 +284,7 @@ def test_a_thousand_runs_and_a_hundred_thousand_rows_open_quickly(tmp_path: Path
     took: list[float] = []
     for _ in range(3):
         start = time.process_time()  # does not count time of other processes
-        with RunStore(tmp_path / "runs.db") as store:
+        with open_store(tmp_path / "runs.db") as store:
             record, listed = store.run("run-0"), store.runs()
         took.append(time.process_time() - start)
 

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.view.runs import attempt, put
-from weakincentives.evals import RunStore
-from weakincentives.evals.store import StoredRow, listing
-from weakincentives.evals.store.browse import RowFilter, RunBrowser
+from weakincentives.evals import open_store
+from weakincentives.evals.store import StoredRow
+from weakincentives.evals.store.browse import RowFilter
 from weakincentives.evals.store.listing import RunListing
+from weakincentives.evals.store.sqlite.sqlite_store import SqliteRunStore
 
 
 def test_only_runs_that_changed_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    original = listing.read_records
-    monkeypatch.setattr(
-        listing,
-        "read_records",
-        lambda database, where, keys: read.append(len(keys)) or original(database, where, keys),
-    )
-    with RunStore(tmp_path / "runs.db") as store:
+
+    def counted(self: Any, limit: Any = None, *, ids: Any = None) -> Any:
+        read.extend([] if ids is None else [len(ids)])
+        return original(self, limit, ids=ids)
+
+    original = SqliteRunStore.runs
+    monkeypatch.setattr(SqliteRunStore, "runs", counted)
+    with open_store(tmp_path / "runs.db") as store:
         for number in range(5):
             put(store, f"r{number}", [attempt(n, n > 1) for n in range(4)], minutes=number)
         runs = RunListing(store)
@@ -40,9 +43,9 @@ def test_only_runs_that_changed_are_read_again(
 
 
 def test_counts_are_updated_when_rows_change(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "r", [attempt(n, n > 1) for n in range(6)], status="running")
-        browser = RunBrowser(store)
+        browser = store.browser()
         browser.update("r")
         failed = RowFilter(verdict="fail")
         assert browser.rows("r", failed).total == 2
@@ -61,9 +64,9 @@ def test_counts_are_updated_when_rows_change(tmp_path: Path) -> None:
 def test_the_offset_of_a_row_is_its_index_in_the_table(
     tmp_path: Path, order: str, descending: bool
 ) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         put(store, "r", [attempt(n % 4, n % 3 > 0, epoch=n // 4 + 1) for n in range(12)])
-        browser = RunBrowser(store)
+        browser = store.browser()
         rows = browser.rows("r", order=order, descending=descending).rows
         offsets = [
             browser.offset_of(

@@ -27,7 +27,9 @@ from weakincentives.evals import (
     exact_match,
     stream,
 )
-from weakincentives.evals.store.run_store import RunManifest, RunStore, StoredRow
+from weakincentives.evals.store import RunStore, open_store
+from weakincentives.evals.store.manifest import RunManifest
+from weakincentives.evals.store.stored_row import StoredRow
 
 WINK = Path(sys.executable).with_name("wink")
 DATASET = Dataset([Sample(str(number), number, "ok") for number in range(40)], name="numbers")
@@ -35,7 +37,7 @@ DATASET = Dataset([Sample(str(number), number, "ok") for number in range(40)], n
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "store" / "runs.db") as opened:
+    with open_store(tmp_path / "store" / "runs.db") as opened:
         yield opened
 
 
@@ -53,7 +55,7 @@ def row(sample_id: str, run_id: str = "run") -> StoredRow:
 def test_rows_of_a_run_that_needs_longer_than_a_heartbeat_to_begin_are_stored(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.ownership.HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.ownership.HEARTBEAT_SECONDS", 0.001)
     statements: list[str] = []
     store._database._connection.set_trace_callback(statements.append)
     claim = store.claim("run", new=True)
@@ -68,7 +70,7 @@ def test_rows_of_a_run_that_needs_longer_than_a_heartbeat_to_begin_are_stored(
 
 def test_rows_of_a_run_that_another_process_removed_are_an_error(store: RunStore) -> None:
     store.begin(manifest())
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         other.delete("run")
     store.put(row("1"))
     removed = "expected the run 'run' in the store, found none - it was removed while"
@@ -81,9 +83,9 @@ def test_rows_of_a_run_that_another_process_removed_are_an_error(store: RunStore
 
 
 def test_closing_is_an_error_if_refused_rows_were_not_reported(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "runs.db")
+    store = open_store(tmp_path / "runs.db")
     store.begin(manifest())
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         other.delete("run")
     store.put(row("1"))
 
@@ -93,7 +95,7 @@ def test_closing_is_an_error_if_refused_rows_were_not_reported(tmp_path: Path) -
 
 def test_a_large_row_of_a_removed_run_is_an_error_at_once(store: RunStore) -> None:
     store.begin(manifest())
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         other.delete("run")
     large = EvalResult("1", Score(1.0), metadata={"text": "x" * 100_000}, run_id="run")
 
@@ -104,7 +106,7 @@ def test_a_large_row_of_a_removed_run_is_an_error_at_once(store: RunStore) -> No
 def test_a_run_that_was_removed_does_not_affect_others_in_the_same_store(store: RunStore) -> None:
     for run_id in ("run", "other"):
         store.begin(manifest(run_id))
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         other.delete("run")
     for number in range(5):
         store.put(row(str(number)))
@@ -120,7 +122,7 @@ def test_a_run_that_was_removed_does_not_affect_others_in_the_same_store(store: 
 
 def test_a_removed_run_that_is_begun_again_accepts_rows(store: RunStore) -> None:
     store.begin(manifest())
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         other.delete("run")
     store.put(row("1"))
     with pytest.raises(StoreError):
@@ -175,7 +177,7 @@ def remove_file(path: Path) -> None:
 def replace_by_another_store(path: Path) -> None:
     for file in path.parent.iterdir():
         file.unlink()
-    RunStore(path).close()
+    open_store(path).close()
 
 
 def replace_by_a_copy(path: Path) -> None:
@@ -227,7 +229,7 @@ async def test_evaluate_and_stream_raise_if_the_store_was_removed(
 ) -> None:
     async def run(way: Any, path: Path) -> None:
         agent = faulty_agent(path, fault, 20)
-        with RunStore(path) as store:
+        with open_store(path) as store:
             done = way(DATASET, EvalConfig(), exact_match, agent=agent, store=store)
             if way is evaluate:
                 await done
@@ -300,7 +302,7 @@ def test_the_digest_of_the_dataset_is_stored_when_the_run_ends(
     seen: list[str | None] = []
 
     def agent(number: int) -> str:
-        with RunStore(store.path) as other:
+        with open_store(store.path) as other:
             seen.append(other.run("run").manifest.dataset_digest)
         if number == 30 and "stop_on_error" in options:
             raise ValueError

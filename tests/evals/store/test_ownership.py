@@ -29,9 +29,11 @@ from weakincentives.evals import (
     Sample,
     evaluate,
     exact_match,
+    open_store,
     stream,
 )
-from weakincentives.evals.store import RunManifest, ownership
+from weakincentives.evals.store import RunManifest
+from weakincentives.evals.store.sqlite import ownership
 from weakincentives.testing import FakeClock
 
 SAMPLES = [Sample(str(number), number, "ok") for number in range(6)]
@@ -42,8 +44,8 @@ sys.path[:] = {sys.path!r}
 from pathlib import Path
 from weakincentives.clock import SystemClock
 from weakincentives.errors import WinkError
-from weakincentives.evals import EvalSuite, RunStore, Sample, exact_match
-from weakincentives.evals.store import ownership
+from weakincentives.evals import EvalSuite, RunStore, open_store, Sample, exact_match
+from weakincentives.evals.store.sqlite import ownership
 
 here = Path(sys.argv[1])
 go = here / os.environ.get("GO", "go")
@@ -73,7 +75,7 @@ def agent(number: int) -> str:
     return "ok"
 
 suite = EvalSuite(agent, [Sample(str(n), n, "ok") for n in range(6)], exact_match)
-with RunStore(here / "runs.db", clock=Clock()) as store:
+with open_store(here / "runs.db", clock=Clock()) as store:
     while "wait" in sys.argv and not (here / "start").exists():
         time.sleep(0.001)
     how = {{"resume": "r"}} if "resume" in sys.argv else {{"run_id": "r"}}
@@ -112,12 +114,12 @@ def owner(tmp_path: Path) -> Iterator[Started]:
 
 
 def status(folder: Path) -> str:
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         return next((record.status for record in store.runs()), "")
 
 
 def stored_rows(folder: Path) -> int:
-    with RunStore(folder / "runs.db") as store:
+    with open_store(folder / "runs.db") as store:
         return store.run("r").total
 
 
@@ -163,7 +165,7 @@ def test_the_run_of_a_killed_process_can_be_taken_over_at_once(
     owner.kill()
     owner.wait()
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         record = store.run("r")
     assert record.status == "interrupted"
     assert record.note.startswith(f"process {owner.pid} on ")
@@ -207,7 +209,7 @@ async def test_a_second_task_in_the_same_process_is_refused(tmp_path: Path) -> N
     def other(number: int) -> str:
         return "other"
 
-    with RunStore(tmp_path / "runs.db") as store, RunStore(tmp_path / "runs.db") as other_store:
+    with open_store(tmp_path / "runs.db") as store, open_store(tmp_path / "runs.db") as other_store:
         async with stream(
             SAMPLES, EvalConfig(1), exact_match, agent=other, store=store, run_id="r"
         ) as results:
@@ -223,7 +225,7 @@ async def test_ownership_is_released_after_a_failure(tmp_path: Path) -> None:
     def other(number: int) -> str:
         return "other"
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert await resume(store, run_id="r", agent=other) == 6
         for _ in range(2):
             with pytest.raises(UsageError, match="its agent was"):
@@ -240,7 +242,7 @@ async def test_ownership_is_released_after_cancellation(tmp_path: Path) -> None:
         await anyio.lowlevel.checkpoint()
         return "ok"
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         with anyio.CancelScope() as scope:
             await resume(store, run_id="r", agent=waits)
         assert store.run("r").status == "interrupted"
@@ -258,7 +260,7 @@ def test_a_run_stays_owned_while_its_agent_changes_the_working_directory(
         states.add(store.run("r").status)
         return "ok"
 
-    with RunStore("runs.db") as store:
+    with open_store("runs.db") as store:
         suite = EvalSuite(agent, Dataset(SAMPLES), exact_match)
         assert suite.run(store=store, run_id="r", progress=False).passed == 6
     assert states == {"running"}
@@ -268,7 +270,7 @@ def test_a_run_stays_owned_while_its_agent_changes_the_working_directory(
 async def test_the_owner_writes_a_heartbeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.ownership.HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.ownership.HEARTBEAT_SECONDS", 0.01)
     heartbeats: set[Any] = set()
 
     def agent(number: int) -> str:
@@ -281,7 +283,7 @@ async def test_the_owner_writes_a_heartbeat(
         until(has_several_heartbeats)
         return "ok"
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         assert await resume(store, run_id="r", agent=agent) == 6
         assert store._database.read("SELECT owner, heartbeat FROM runs") == [(None, None)]
 
@@ -297,7 +299,7 @@ def far(tmp_path: Path) -> Iterator[RunStore]:
         return "ok"
 
     owner = {"pid": 7, "host": "far", "machine": "another", "since": 0, "token": "t"}
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         suite = EvalSuite(agent, Dataset(SAMPLES), exact_match)
         suite.run(store=store, run_id="r", progress=False)
         store.begin(store.run("r").manifest)
@@ -345,7 +347,7 @@ def test_a_refused_process_leaves_the_lock_of_an_owner_on_another_machine(
     ended.set()
     thread.join()
     assert path.exists()
-    monkeypatch.setattr("weakincentives.evals.store.ownership.STALE_SECONDS", 0.1)
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.ownership.STALE_SECONDS", 0.1)
     far.claim("r").release()
     assert not path.exists()
 
@@ -367,7 +369,7 @@ def test_a_process_that_stalls_while_it_watches_does_not_take_the_run_of_a_healt
     thread.start()
     try:
         with (
-            RunStore(far.path, clock=StallingClock()) as store,
+            open_store(far.path, clock=StallingClock()) as store,
             pytest.raises(UsageError, match="which belongs to process 7 on far"),
         ):
             store.claim("r")
@@ -380,12 +382,12 @@ STALLED = f"""
 import sys
 sys.path[:] = {sys.path!r}
 from datetime import UTC, datetime
-from weakincentives.evals import RunStore
+from weakincentives.evals import RunStore, open_store
 from weakincentives.evals.store import RunManifest
-from weakincentives.evals.store import ownership
+from weakincentives.evals.store.sqlite import ownership
 
 ownership.HEARTBEAT_SECONDS, ownership.STALE_SECONDS = 1000, 0.2
-with RunStore(sys.argv[1]) as store, RunStore(sys.argv[1]) as other:
+with open_store(sys.argv[1]) as store, open_store(sys.argv[1]) as other:
     claim = store.claim("r", new=True)
     store.begin(RunManifest(run_id="r", created_at=datetime.now(UTC)), claim)
     in_flight = claim.track(8)
@@ -408,7 +410,7 @@ def test_an_owner_that_stalled_does_not_crash_when_another_machine_has_taken_its
 def test_an_owner_on_another_machine_whose_heartbeat_does_not_change_is_dead(
     far: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.ownership.STALE_SECONDS", 0.1)
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.ownership.STALE_SECONDS", 0.1)
     claim = far.claim("r")
     assert far._database.read("SELECT owner FROM runs") == [(claim.columns[0],)]
     claim.release()
@@ -429,7 +431,7 @@ def test_a_reader_does_not_wait_and_says_when_the_last_heartbeat_was(far: RunSto
 def test_without_locks_a_healthy_owner_keeps_its_run_if_clocks_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: str
 ) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.ownership.fcntl", None)
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.ownership.fcntl", None)
     first = start_process(tmp_path, ENOLCK="1", AHEAD=ahead)
     until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
 
@@ -443,7 +445,7 @@ def test_without_locks_a_healthy_owner_keeps_its_run_if_clocks_differ(
 
 def test_the_running_time_does_not_follow_the_date_of_a_machine(tmp_path: Path) -> None:
     clock = FakeClock()
-    with RunStore(tmp_path / "runs.db", clock=clock) as store:
+    with open_store(tmp_path / "runs.db", clock=clock) as store:
         claim = store.claim("r", new=True)
         store.begin(RunManifest(run_id="r", created_at=clock.now()), claim)
         clock.advance(10)
@@ -469,7 +471,7 @@ WITHOUT_LOCKS = {"WITHOUT_LOCKS": "1"}
 def test_an_owner_whose_run_was_taken_over_stores_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.evals.store.ownership.fcntl", None)
+    monkeypatch.setattr("weakincentives.evals.store.sqlite.ownership.fcntl", None)
     first = start_process(tmp_path, **WITHOUT_LOCKS)
     until(lambda: status(tmp_path) == "running" and stored_rows(tmp_path) == 5)
     first.send_signal(signal.SIGSTOP)

@@ -30,6 +30,7 @@ from weakincentives.evals import (
     Score,
     Trajectory,
     criterion,
+    open_store,
 )
 from weakincentives.evals.review import (
     LabelChange,
@@ -41,7 +42,6 @@ from weakincentives.evals.review import (
     review_queue,
     undo_label,
 )
-from weakincentives.evals.store.browse import RunBrowser
 from weakincentives.evals.store.human_labels import draws_of, entries_of
 from weakincentives.runtime import Session
 from weakincentives.runtime.mailbox.core.envelope import pack
@@ -156,7 +156,7 @@ def index(ask: Callable[[str, str], Any], run_id: str) -> None:
 @pytest.mark.soak
 def test_no_text_of_a_removed_run_is_left_while_wink_view_is_open(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-    with RunStore(path) as store:
+    with open_store(path) as store:
         write_run(store, "secret-run")
         write_run(store, "other")
     with web_view(path) as ask:
@@ -176,12 +176,12 @@ def test_no_text_of_a_removed_run_is_left_while_wink_view_is_open(tmp_path: Path
 
 def test_no_text_is_left_of_a_run_of_which_there_is_an_index_but_no_server(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
-    with RunStore(path) as store, closing(RunBrowser(store)) as browser:
+    with open_store(path) as store, closing(store.browser()) as browser:
         write_run(store, "secret-run")
         browser.update("secret-run")
     assert files_with(tmp_path, TAIL) == ["runs.db", "runs.db-index"]
 
-    with RunStore(path) as store:
+    with open_store(path) as store:
         assert store.delete("secret-run")
         assert files_with(tmp_path, TAIL) == []
         assert store.runs() == []
@@ -191,7 +191,7 @@ def test_what_a_reader_holds_is_erased_by_the_next_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "runs.db"
-    with RunStore(path) as store:
+    with open_store(path) as store:
         write_run(store, "secret-run")
         store.tag("secret-run", {"t": "new"})
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -207,7 +207,7 @@ def test_what_a_reader_holds_is_erased_by_the_next_process(
 
 
 def test_labels_draws_and_categories_of_other_runs_stay(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         write_run(store, "first")
         write_run(store, "second")
         shared = categories_of(store, "support").find(marker("category", "first"))

@@ -21,14 +21,11 @@ from tests.engine import TIMEOUT
 from weakincentives.chat import TokenUsage
 from weakincentives.errors import SnapshotError, StoreError, UsageError
 from weakincentives.evals import EvalConfig, EvalResult, Metric, Sample, Score, Trajectory
-from weakincentives.evals.store.run_store import (
-    CriterionInfo,
-    KeyState,
-    RunManifest,
-    RunRecord,
-    RunStore,
-    StoredRow,
-)
+from weakincentives.evals.model.versions import CriterionInfo
+from weakincentives.evals.store import RunStore, open_store
+from weakincentives.evals.store.manifest import RunManifest
+from weakincentives.evals.store.records import RunRecord
+from weakincentives.evals.store.stored_row import KeyState, StoredRow
 from weakincentives.runtime import Session, SessionSnapshot
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -37,7 +34,7 @@ MANIFEST = RunManifest(run_id="run", created_at=NOW)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RunStore]:
-    with RunStore(tmp_path / "new" / "runs.db") as opened:
+    with open_store(tmp_path / "new" / "runs.db") as opened:
         opened.begin(MANIFEST)
         yield opened
 
@@ -96,8 +93,11 @@ def test_every_field_of_a_row_is_stored(store: RunStore, written: StoredRow) -> 
 
     assert list(store.rows("run")) == [written]
     result = written.result
+    key = result.experiment_name, result.sample_id, result.epoch
     assert store.keys("run") == {
-        (result.experiment_name, result.sample_id, result.epoch): KeyState(
+        key: KeyState(
+            key=key,
+            position=written.position,
             sample_digest=written.sample_digest,
             criteria=written.criteria,
             error=result.error is not None,
@@ -326,7 +326,7 @@ def test_deleting_a_run_deletes_its_rows(store: RunStore) -> None:
 
 def test_a_row_is_committed_soon_without_a_flush(store: RunStore) -> None:
     store.put(row("1"))
-    with RunStore(store.path) as other:
+    with open_store(store.path) as other:
         deadline = time.monotonic() + TIMEOUT
         while (not other.run("run").total or store.pending) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -357,7 +357,7 @@ def test_a_closed_store_raises_usage_errors(store: RunStore) -> None:
     for use in (lambda: store.put(row("2")), store.flush, store.runs, lambda: next(rows)):
         with pytest.raises(UsageError, match="closed"):
             use()
-    with RunStore(store.path) as reopened:
+    with open_store(store.path) as reopened:
         assert ids_and_values(reopened) == [("1", 1.0)]
 
 

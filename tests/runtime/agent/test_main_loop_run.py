@@ -11,7 +11,7 @@ import pytest
 from tests.seeds.loops import QALoop
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.errors import ProviderError, UsageError
-from weakincentives.evals import RunStore
+from weakincentives.evals import open_store
 from weakincentives.runtime import (
     ControlDispatcher,
     MainLoopRequest,
@@ -79,7 +79,7 @@ def test_with_a_policy_a_failure_is_retried_then_reported_and_dead_lettered() ->
 
 
 def test_sessions_can_be_saved_to_a_store_instead(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         (result,) = LoopWithMailboxes(session_store=store).ask(MainLoopRequest("2+2?"))
 
         assert result.session_snapshot is None
@@ -90,7 +90,7 @@ def test_sessions_can_be_saved_to_a_store_instead(tmp_path: Path) -> None:
 def test_a_redelivered_request_is_answered_from_the_store(tmp_path: Path) -> None:
     """Simulate a worker that died between the answer and the acknowledgement."""
     request = MainLoopRequest("2+2?", request_id=uuid4())
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         loop = LoopWithMailboxes(store=store)
         loop.ask(request)
         loop.requests.send(request, reply_to=loop.replies)

@@ -19,10 +19,10 @@ from weakincentives.evals import (
     Dataset,
     EvalLoop,
     EvalSuite,
-    RunStore,
     Sample,
     collect_results,
     exact_match,
+    open_store,
     submit_dataset,
 )
 from weakincentives.experiment import Experiment
@@ -171,7 +171,7 @@ def test_the_session_of_an_override_survives_its_failure(tmp_path: Path) -> None
             super().execute(request)
             raise ValueError("after the model")
 
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         EvalSuite(Fails(), DATASET, exact_match).run(store=store)
         (row,) = store.rows("latest")
     answered = anyio.run(Fails().respond, MainLoopRequest("question"))

@@ -9,7 +9,7 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 
 from ...errors import UsageError
-from ...evals import RunStore
+from ...evals import RunStore, open_store
 from ...evals.comparison import compare_runs, compare_several
 from ...evals.comparison.halving import halve, round_sizes
 from ...evals.comparison.outcomes import RunOutcomes, stored_outcomes
@@ -188,7 +188,7 @@ def _planned(args: Namespace, model: str, sample: int | None = None) -> tuple[Na
 
 def _run_of(args: Namespace, plan: Plan) -> str:
     """Return the id of a run of this plan: a stored one, or else a new one."""
-    with RunStore(store_path(args)) as store:
+    with open_store(store_path(args)) as store:
         for record in _stored_runs(store, plan):
             run_id = record.manifest.run_id
             if record.status == "complete":
@@ -205,7 +205,7 @@ def _run_now(args: Namespace, plan: Plan) -> str:
     code = run_all(args)
     if code in (4, 130):
         raise _UnfinishedRunError(code)
-    with RunStore(store_path(args)) as store:
+    with open_store(store_path(args)) as store:
         return next(_stored_runs(store, plan)).manifest.run_id
 
 
@@ -271,7 +271,7 @@ class _ModelSearch:
         """Run a model up to this number of samples; return how many attempts at them passed."""
         run_args, plan = _planned(self._args, model, samples)
         wanted = {redact_id(sample.id) for sample in plan.samples}
-        with RunStore(store_path(run_args)) as store:
+        with open_store(store_path(run_args)) as store:
             run_id = self.run_ids.get(model) or self._stored_run(store, model)
             stored = set() if run_id is None else set(stored_outcomes(store, run_id).rows.samples)
         if not wanted <= stored:
@@ -298,7 +298,7 @@ class _ModelSearch:
         return f"by the {len(fresh):,} samples{alone}: {words}"
 
     def _outcomes(self, model: str, samples: Collection[str]) -> RunOutcomes:
-        with RunStore(store_path(self._args)) as store:
+        with open_store(store_path(self._args)) as store:
             outcomes = stored_outcomes(store, self.run_ids[model])
         places = [at for at, name in enumerate(outcomes.rows.samples) if name in samples]
         return replace(outcomes, rows=outcomes.rows.pick(places))

@@ -49,12 +49,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Read the files, store their runs together, and print the headlines that are stored."""
     from ...contrib.importers import store_reports
-    from ...evals import RunStore
+    from ...evals import open_store
     from ...evals.store.overview import overview
 
     tags, reports = pairs(args.tag, "--tag"), _reports(args)
     first = next(reports)  # a file that cannot be read makes no store
-    with RunStore(store_path(args)) as store:
+    with open_store(store_path(args)) as store:
         for run_id in store_reports(store, chain([first], reports), model=args.model, tags=tags):
             stored = overview(store, run_id)
             manifest = stored.record.manifest

@@ -17,7 +17,6 @@ from ...evals.runs.figures import Figures
 from ...evals.store import RunManifest, RunRecord
 from ...evals.store.corrections import corrections_of
 from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
-from ...evals.store.stored_figures import stored_figures
 from ...internal.formatting import money
 from ..console.documents import write_line
 from ..console.tables import (
@@ -36,8 +35,8 @@ from ..options.runs import (
     add_format,
     add_run_filters,
     add_store,
+    existing_store,
     matching_runs,
-    open_store,
     same_store,
     store_above,
     store_path,
@@ -106,13 +105,13 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
     matching_runs((), args)  # raises even if there is no store
     if not store_path(args).exists():
         return [], False
-    with open_store(args) as store:
+    with existing_store(args) as store:
         records = store.runs(None if filtered or limit is None else limit + 1)
         records = matching_runs(records, args)
         rated = [
             (
                 record,
-                stored_figures(store, record),
+                store.figures(record),
                 corrections_of(store, record.manifest),
             )
             for record in records[:limit]

@@ -22,10 +22,10 @@ from ...evals.runs.figures import Figures
 from ...evals.statistics import Interval
 from ...evals.stats.pass_rate import FEW
 from ...evals.store import StoredRow
-from ...evals.store.find_rows import rows_where, worst
+from ...evals.store.find_rows import worst
 from ...evals.store.labels import agent_text, commit_text
-from ...evals.store.overview import Overview, overview as read_overview
-from ...evals.store.stored_figures import stored_slices
+from ...evals.store.overview import Overview, overview as read_overview, stored_slices
+from ...evals.store.run_store import RowKind
 from ...internal.formatting import duration
 from ..console.documents import figures_data
 from ..console.sample_view import show_sample
@@ -34,7 +34,7 @@ from ..console.tables import columns, label_width, print_stdout, rate_text, scre
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
 from ..options.parsing import allow_intermixed_args, whole
-from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.runs import add_format, add_run, add_store, existing_store, same_store
 from ..options.selection import filter_of
 
 WORST_SAMPLES = 5
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
     for option, value in (("--epoch", args.epoch), ("--from-message", args.from_message)):
         if value is not None and args.sample_id is None:
             raise UsageError(f"expected a SAMPLE with {option}, got none")
-    with open_store(args) as store:
+    with existing_store(args) as store:
         if args.sample_id is not None:
             return show_sample(store, args)
         overview = read_overview(store, args.run_id, check=True)
@@ -104,10 +104,11 @@ def run(args: Namespace) -> int:
 
 def _rows(store: RunStore, overview: Overview, args: Namespace) -> Iterable[StoredRow]:
     run_id = overview.record.manifest.run_id
-    kinds = [kind for kind in ("failed", "errors") if getattr(args, kind)]
+    shown: tuple[RowKind, ...] = ("failed", "errors")
+    kinds = [kind for kind in shown if getattr(args, kind)]
     if args.all or kinds or args.filter:
         kinds, matches = [] if args.all else kinds, filter_of(args.filter)
-        rows = rows_where(store, run_id, *kinds)
+        rows = store.rows(run_id, *kinds)
         return (row for row in rows if matches(row.result.sample_id, row.result.metadata))
     return worst(store, run_id, WORST_SAMPLES)
 

@@ -80,7 +80,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Record the submission, send it, and print the run id."""
-    from ...evals import EvalConfig, EvalRequest, RunStore
+    from ...evals import EvalConfig, EvalRequest, open_store
     from ...evals.distributed import Submission, record_submission, refuse_cancelled
     from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
@@ -105,7 +105,7 @@ def run(args: Namespace) -> int:
     results = queue.results(submission.run_id)
     visible = Namespace(**{**vars(args), "queue": queue.display_url})
     with (
-        RunStore(store_path(args)) as store,
+        open_store(store_path(args)) as store,
         queue.mailbox(EvalRequest) as requests,
         # SQS must create the queue before a worker sends the first result.
         queue.mailbox(name=results),

@@ -18,7 +18,7 @@ from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_model_settings
 from ..options.parsing import whole
-from ..options.runs import add_format, add_run, add_store, open_store
+from ..options.runs import add_format, add_run, add_store, existing_store
 from ..options.settings import add_setting
 from .judge_calibrate import judge_of
 
@@ -49,7 +49,10 @@ def run(args: Namespace) -> int:
     """Return exit code 0, whatever the agreement."""
     if args.model and not (args.judge or args.text):
         raise UsageError("expected --judge or --text with --model, got neither")
-    with open_store(args) as store, redirect_stdout(sys.stderr):  # what a judge prints is not data
+    with (
+        existing_store(args) as store,
+        redirect_stdout(sys.stderr),
+    ):  # what a judge prints is not data
         judge = judge_of(args, args.text, "--text") if args.judge or args.text else None
         trial = try_judge(
             store,

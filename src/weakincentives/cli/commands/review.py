@@ -34,9 +34,7 @@ from ...evals.review.labelling import check_reviewer
 from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.stats.intervals import Interval
 from ...evals.store import RunManifest
-from ...evals.store.find_rows import row_of_key
 from ...evals.store.labels import run_title
-from ...evals.store.people import repair_records
 from ...internal.formatting import verdict_word
 from ..console.documents import write_line
 from ..console.review_screen import (
@@ -50,7 +48,7 @@ from ..console.review_screen import (
 from ..console.tables import columns, print_stdout, screen
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.parsing import login_name, whole
-from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.runs import add_format, add_run, add_store, existing_store, same_store
 
 KEYS_HELP = """\
 keys:
@@ -100,10 +98,10 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0; 4 if there is nothing to review or to export."""
-    with open_store(args) as store:
+    with existing_store(args) as store:
         manifest = store.run(args.run_id).manifest
         if args.repair:
-            lost = repair_records(store)
+            lost = store.people.repair()
             print_stderr(
                 *(f"kept {line}" for line in lost), "Repaired." if lost else "Nothing was lost."
             )
@@ -282,7 +280,7 @@ class _Review:
         return found.get(self._reviewer, {})
 
     def _show(self, *, whole: bool = False) -> None:
-        stored = row_of_key(self._store, self._manifest.run_id, *self._item.row)
+        stored = self._store.row(self._manifest.run_id, *self._item.row)
         if stored is None:
             raise UsageError(f"the output of {self._item.row[1]!r} is no longer stored")
         categories = categories_of(self._store, self._suite)

@@ -36,14 +36,14 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Serve until Ctrl-C, then return exit code 0."""
-    from ...evals import RunStore
+    from ...evals import open_store
     from ...view.app import Server
 
     token, source = _token(args)
     path = store_path(args)
     if not path.exists():
         print_stderr(f"There are no runs yet ({path}): they appear as soon as one starts.")
-    with RunStore(path) as store:
+    with open_store(path) as store:
         server = Server(store, host=args.host, port=args.port, token=token)
         # A token of the user's own is not printed: output is often kept.
         addresses = [url + ("" if source else server.query) for url in server.urls]

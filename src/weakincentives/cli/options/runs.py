@@ -83,7 +83,7 @@ def add_confidence(parser: ArgumentParser, about: str = "confidence level") -> N
 
 def store_path(args: Namespace) -> Path:
     """Return the path of the run store: --store, $WINK_STORE, or `.wink/runs.db`."""
-    from ...evals.store.default_path import default_store_path
+    from ...evals.store.location import default_store_path
 
     return Path(args.store) if args.store else default_store_path()
 
@@ -94,7 +94,7 @@ def store_above(path: Path) -> str:
     return next((shlex.quote(str(file)) for file in above if file.exists()), "")
 
 
-def open_store(args: Namespace) -> RunStore:
+def existing_store(args: Namespace) -> RunStore:
     """Open the run store, which has to exist: commands that read never create one."""
     path = store_path(args)
     if not path.exists():
@@ -102,9 +102,9 @@ def open_store(args: Namespace) -> RunStore:
             f"expected a run store, found none ({path}) - run an eval first, "
             f"or name the store: --store {store_above(path) or 'PATH'}"
         )
-    from ...evals import RunStore
+    from ...evals import open_store
 
-    return RunStore(path)
+    return open_store(path)
 
 
 def same_store(args: Namespace) -> str:

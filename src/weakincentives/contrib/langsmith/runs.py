@@ -20,7 +20,7 @@ from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalResult, Sample, Score
 from ...evals.engine.engine import Tally, sample_digest
-from ...evals.store.rows import RunManifest
+from ...evals.store.manifest import RunManifest
 from ...secrets import redact, redact_message
 from .tracer import Node, Place, at
 

@@ -10,7 +10,6 @@ from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
 from ..runs.figures import run_figures
 from ..store.records import scope_of
-from ..store.tables import run_table
 from .ledger import MIN_RUNS, read_ledger, runs_of_suite
 from .probes import PROBES, CriterionSpread, ProbeRun, applicable_criterion, run_probe
 from .report import (
@@ -25,7 +24,8 @@ from .texts import text_findings
 
 if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
-    from ..store.run_store import RunRecord, RunStore
+    from ..store.records import RunRecord
+    from ..store.run_store import RunStore
 
 _STORED_RUNS = 3  # runs that are read to see whether criteria vary
 _PASSES = {
@@ -101,7 +101,7 @@ def _add_stored_scores(
 ) -> None:
     """Add the values that the criteria had in stored runs."""
     for record in records:
-        for row in run_table(store, record.manifest.run_id):
+        for row in store.table(record.manifest.run_id):
             if not row.error:
                 spread.add(row.scores)
 
@@ -206,7 +206,7 @@ def _headline(
     if store is None or latest is None or not invalid:
         return None
     scope = scope_of(latest)
-    table = run_table(store, latest.manifest.run_id, scope.keys)
+    table = store.table(latest.manifest.run_id, scope.keys)
     wrong_passes = wrong_failures = 0
     valid: list[int] = []
     for at in scope.counted(table):

@@ -21,9 +21,11 @@ from typing import Literal
 from ...errors import UsageError
 from ...experiment import BASELINE
 from ..comparison.comparability import describe_differences
+from ..runs.table import TableRow
 from ..store.labels import run_title
-from ..store.queries import VerdictRow, verdict_rows
-from ..store.run_store import RunManifest, RunRecord, RunStore
+from ..store.manifest import RunManifest
+from ..store.records import RunRecord
+from ..store.run_store import RunStore
 
 LedgerStatus = Literal["flaky", "broken", "dead", "saturated"]
 LEDGER_STATUSES: tuple[LedgerStatus, ...] = ("flaky", "broken", "dead", "saturated")
@@ -96,7 +98,7 @@ def read_ledger(
         names = ", ".join([*known][:8]) or "none"
         raise UsageError(
             f"expected the name of a suite or a dataset with runs, got {suite!r} - there are: "
-            f"{names} ({store.path})"
+            f"{names} ({store.location})"
         )
     records.sort(key=lambda record: record.manifest.created_at)
     latest = records[-1].manifest
@@ -104,7 +106,7 @@ def read_ledger(
     for number, record in enumerate(records):
         in_line = _line(record.manifest) == _line(latest)
         agent = (record.manifest.agent, record.manifest.model or "")
-        for row in verdict_rows(store, record.manifest.run_id):
+        for row in store.table(record.manifest.run_id):
             history = histories.get(row.sample)
             if history is None or (row.digest and row.digest != history.digest):
                 history = histories[row.sample] = _History(row.digest)
@@ -164,9 +166,7 @@ class _History:
     bad_run: int = -1  # the first one that failed after it
     bad_version: tuple[str, str, str] = ("", "", "")
 
-    def add(
-        self, row: VerdictRow, run: int, version: tuple[str, str, str], *, in_line: bool
-    ) -> None:
+    def add(self, row: TableRow, run: int, version: tuple[str, str, str], *, in_line: bool) -> None:
         if row.error and row.error_source != "agent":
             self.errors += 1
             return

@@ -23,10 +23,10 @@ from ...errors import ReportError, SerializationError, UsageError
 from ...internal.atomic_write import write_whole
 from ..model.result import ErrorSource
 from ..model.selection import Selection
+from ..model.versions import CriterionInfo
 from ..runs.scope import Scope
 from ..runs.table import RunTable, TableRow
 from ..stats.pass_rate import RateRule
-from ..store.run_store import CriterionInfo
 from .comparability import comparison_blockers
 from .outcomes import RunOutcomes
 

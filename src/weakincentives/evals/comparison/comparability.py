@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..store.rows import RunManifest
+from ..store.manifest import RunManifest
 from .outcomes import RunOutcomes, incomparable
 
 _DIGEST_CHARS = 8

@@ -13,15 +13,11 @@ from dataclasses import dataclass
 
 from ..stats.correction import corrected_difference_by
 from ..stats.intervals import Interval
-from ..store.calibrations import (
-    JudgeCalibration,
-    calibration_for,
-    counted_verdicts,
-    sample_of,
-)
-from ..store.human_labels import RowKey, Verdict
-from ..store.rows import RunManifest
+from ..store.calibrations import JudgeCalibration, calibration_for, counted_verdicts, sample_of
+from ..store.human_labels import Verdict
+from ..store.manifest import RunManifest
 from ..store.run_store import RunStore
+from ..store.stored_row import RowKey
 
 
 @dataclass(frozen=True, slots=True)

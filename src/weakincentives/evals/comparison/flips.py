@@ -15,7 +15,6 @@ from ..model.explain import FailedCriterion, why_failed
 from ..model.redacted_ids import redact_id
 from ..model.result import EvalResult
 from ..runs.report import EvalReport
-from ..store.find_rows import row_of_key
 from ..store.run_store import RunStore
 from .outcomes import RunOutcomes
 from .result import Flip, RowKey, RunComparison
@@ -97,12 +96,12 @@ def results_of(run: RunOutcomes, source: Source) -> Callable[[RowKey], EvalResul
             for result in source.results
         }
         return found.get
-    if not isinstance(source, RunStore):
+    if not hasattr(source, "row"):
         raise UsageError(f"expected a report or a run store, got {short_repr(source)}")
     store = source
 
     def from_store(key: RowKey) -> EvalResult[Any] | None:
-        row = row_of_key(store, run.run_id, *key) if run.run_id else None
+        row = store.row(run.run_id, *key) if run.run_id else None
         return None if row is None else row.result
 
     return from_store

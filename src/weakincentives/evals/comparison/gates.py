@@ -26,7 +26,7 @@ from ..stats.differences import careful_ends
 from ..stats.distributions import normal_quantile
 from ..stats.intervals import Interval
 from ..stats.power import samples_needed, samples_needed_flips, samples_needed_margin
-from ..store.run_store import RunRecord
+from ..store.records import RunRecord
 from .comparability import comparison_blockers
 from .compare import compare_runs
 from .outcomes import RunOutcomes

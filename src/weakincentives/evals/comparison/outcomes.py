@@ -22,7 +22,6 @@ from ..runs.scope import EVERY_ROW, Scope
 from ..runs.table import RunTable
 from ..store.records import scope_of
 from ..store.run_store import RunStore
-from ..store.tables import run_table
 from .corrected import JudgedRun, judged_run
 
 LEFT_OUT = frozenset({"evaluator", "infrastructure"})
@@ -178,7 +177,7 @@ def stored_outcomes(
         record.manifest,
         scope_of(record, confidence=confidence, cluster_by=cluster_by),
     )
-    table = run_table(store, manifest.run_id, _keys(scope, by))
+    table = store.table(manifest.run_id, _keys(scope, by))
     planned = "" if manifest.planned is None else f" of {manifest.planned:,}"
     complete = record.status == "complete"
     return RunOutcomes(

@@ -187,6 +187,7 @@ class StoreLedger:
             )
         )
         self._stored[key] = KeyState(
+            key=key.redacted(),
             sample_digest=digest,
             criteria=criteria,
             error=result.error is not None,

@@ -29,8 +29,8 @@ from ..model.quarantine import load_quarantine
 from ..model.redacted_ids import redact_id
 from ..model.result import EvalResult
 from ..model.versions import WorkerVersion
-from ..store.rows import described_by
-from ..store.values import SUBMISSION
+from ..store.manifest import described_by
+from ..store.value_keys import SUBMISSION
 
 if TYPE_CHECKING:
     from ...runtime.mailbox import Mailbox

@@ -22,7 +22,7 @@ from ..model.quarantine import QuarantinedSample, split_by_date
 from ..model.redacted_ids import redact_id
 from ..model.selection import Selection
 from ..model.versions import CriterionInfo, WorkerVersion
-from ..store.run_store import RunManifest
+from ..store.manifest import RunManifest
 from .agents import Agent, identity_of
 from .fingerprint import criteria_fingerprint, fingerprint
 from .tasks import count_of

@@ -28,8 +28,10 @@ from .._types import EvalConfig, EvalContext, Sample, Score, config_of
 from ..evaluators.criteria import Criterion
 from ..model.result import EvalResult
 from ..store.deaths import Deaths, InFlightFile
-from ..store.records import StopReason
-from ..store.run_store import RunManifest, RunRecord, RunStore, StoredRow
+from ..store.manifest import RunManifest
+from ..store.records import RunRecord, StopReason
+from ..store.run_store import RunStore
+from ..store.stored_row import StoredRow
 from .attempts import rescore_result
 from .fingerprint import criteria_fingerprint
 from .manifest import criterion_infos, git_commit, new_run_id, packages

@@ -16,12 +16,11 @@ from ...internal.formatting import pluralize
 from .._types import Dataset, EvalConfig, stops_early
 from ..model.redacted_ids import redact_id
 from ..model.versions import changed_parts
-from ..store.deaths import Deaths, noted_id, read_deaths
-from ..store.placement import Key, Stored, drop_damaged, move_rows, read_stored
-from ..store.queries import passed_keys, unreadable_keys
+from ..store.deaths import Deaths, noted_id
+from ..store.manifest import EarlierAgent, RunManifest
 from ..store.records import not_counted_line
-from ..store.rows import EarlierAgent, encode_id
-from ..store.run_store import RunManifest, RunStore, StoredRow
+from ..store.run_store import RunStore
+from ..store.stored_row import KeyState, RowKey, StoredRow
 from .engine import Reused, sample_digest
 from .tasks import Task, tasks_of
 
@@ -64,21 +63,25 @@ class ResumePlan:
         self._retry_errors = retry_errors
         self._fingerprint = fingerprint
         self._experiment = redact_id(str(now.config.get("experiment_name", "")))
-        unread = unreadable_keys(store, earlier.run_id)
-        self._stored: dict[Key, list[Stored]] = {}
-        for row in read_stored(store, earlier.run_id):
+        unread = store.unreadable(earlier.run_id)
+        self._stored: dict[RowKey, list[KeyState]] = {}
+        for row in store.stored_keys(earlier.run_id):
             self._stored.setdefault(row.key, []).append(row)
         self.counts["unreadable"] = len(unread)
         self._unreadable = unread
-        self._deaths = read_deaths(store, encode_id(earlier.run_id))
+        self._deaths = store.deaths(earlier.run_id)
         # The position of each task, and its row if that still counts.
-        self._positions: dict[Key, tuple[int, Stored | None]] = {}
+        self._positions: dict[RowKey, tuple[int, KeyState | None]] = {}
         self._all_placed = False
         self._changed = [info.name for info in now.criteria if info not in earlier.criteria]
         self._digest_before = earlier.dataset_digest
-        self._passed = (
-            passed_keys(store, now.run_id, self._experiment) if stops_early(now.config) else set()
-        )
+        self._passed = set(self._passed_keys()) if stops_early(now.config) else set()
+
+    def _passed_keys(self) -> Iterator[tuple[str, int]]:
+        table = self._store.table(self._now.run_id)
+        for at, experiment in enumerate(table.experiments):
+            if table.passed[at] and experiment == self._experiment:
+                yield table.samples[at], table.epochs[at]
 
     # ── positions ───────────────────────────────────────────────────────────────────────────────
 
@@ -105,7 +108,7 @@ class ResumePlan:
         self._positions[key] = task.position, usable
 
     def _settle_positions(self, *, whole: bool) -> None:
-        moves: list[tuple[Stored, int | None]] = []
+        moves: list[tuple[KeyState, int | None]] = []
         for key, rows in self._stored.items():
             if key[1:] in self._ran and key[0] == self._experiment:
                 continue  # this run has stored a new row
@@ -116,8 +119,8 @@ class ResumePlan:
                 elif row.counted and (whole or position is not None):
                     moves.append((row, None))
         if whole and self._unreadable:
-            drop_damaged(self._store, self._now.run_id)
-        move_rows(self._store, self._now.run_id, moves)
+            self._store.drop_damaged(self._now.run_id)
+        self._store.move_rows(self._now.run_id, moves)
         self._all_placed = whole
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,8 @@ import anyio
 
 from ...internal.threads import in_thread
 from ...runtime.session import Session
-from ..store.run_store import RunStore, StoredRow
+from ..store.run_store import RunStore
+from ..store.stored_row import StoredRow
 from .attempts import AttemptOutcome
 from .engine import Task, sample_digest
 

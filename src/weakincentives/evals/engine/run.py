@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from ..model.decision import Decision
     from ..model.selection import Selection
     from ..store.deaths import InFlightFile
-    from ..store.ownership import RunClaim
-    from ..store.run_store import RunManifest, RunStore, StoredRow
+    from ..store.manifest import RunManifest
+    from ..store.run_store import RunClaim, RunStore
+    from ..store.stored_row import StoredRow
     from .agents import AgentFunction, AgentTrajectory, PrepareMessages
     from .baselines import Baseline
     from .resume import ResumePlan
@@ -407,10 +408,9 @@ def _mixed_versions(run: Run) -> str:
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
     """Return what people's labels say about the judges of a stored run."""
     from ..store.corrections import corrections_of
-    from ..store.people import has_records
 
     # Without any, the manifest need not be read back.
-    if not has_records(store, "calibrations"):
+    if not store.people.exist("calibrations"):
         return ()
     return corrections_of(store, store.run(run_id).manifest)
 

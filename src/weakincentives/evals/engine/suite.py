@@ -22,7 +22,7 @@ from ..built_ins import Evaluators, as_criterion
 from ..evaluators.criteria import Criterion
 from ..model.quarantine import load_quarantine
 from ..runs.report import EvalReport
-from ..store.location import DEFAULT_STORE, DefaultStore, open_store
+from ..store.location import DEFAULT_STORE, DefaultStore, opened_store
 from .agents import agent_of
 from .display import progress_of, run_with_progress
 from .run import Run, run_to_report
@@ -182,7 +182,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
         Ctrl-C raises a `KeyboardInterrupt` that says how to continue, and ends a script with that
         line.
         """
-        with open_store(store) as opened:
+        with opened_store(store) as opened:
             run = self.build_run(RunOptions.of("EvalSuite.run", options, store=opened))
             try:
                 with progress_of(run, wanted=progress) as show:
@@ -204,7 +204,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
     ) -> EvalReport[OutputT]:
         """Evaluate every sample and report, from async code; with the options of `run`."""
         with ExitStack() as stack:
-            opened = await in_thread(stack.enter_context, open_store(store))
+            opened = await in_thread(stack.enter_context, opened_store(store))
             try:
                 run = self.build_run(RunOptions.of("EvalSuite.run", options, store=opened))
                 with progress_of(run, wanted=progress) as show:
@@ -270,6 +270,6 @@ def _interrupted(run: Run, *, is_default: bool) -> KeyboardInterrupt:
     stored = run.store.run(run.run_id).stored
     where = "" if is_default else "store=..., "
     return keyboard_interrupt(
-        f"interrupted, {stored:,} of {planned:,} results are stored in {run.store.path} - to "
+        f"interrupted, {stored:,} of {planned:,} results are stored in {run.store.location} - to "
         f'continue: suite.run({where}resume="{run.run_id}")'
     )

@@ -20,7 +20,7 @@ from ..stats.intervals import Interval
 from ..stats.repeats import EpochStats
 from ..store.labels import commit_text
 from ..store.overview import Overview
-from ..store.run_store import RunRecord
+from ..store.records import RunRecord
 from .export import verdict_of
 
 

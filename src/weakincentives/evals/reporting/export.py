@@ -41,7 +41,8 @@ from ..model.result import EvalResult, criterion_values
 from ..model.versions import UNKNOWN
 from ..store.labels import agent_text, commit_text, experiment_name, run_title
 from ..store.overview import Overview, overview
-from ..store.run_store import RunStore, StoredRow
+from ..store.run_store import RunStore
+from ..store.stored_row import StoredRow
 from .junit import JUnitRun, junit, junit_document
 from .usage import usage_of
 

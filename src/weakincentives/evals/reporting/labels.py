@@ -23,10 +23,8 @@ from ..review.label_files import write_row_file
 from ..review.labelling import current_labels
 from ..review.queue import review_criterion
 from ..store.categories import categories_of
-from ..store.find_rows import row_of_key
 from ..store.human_labels import (
     HumanLabel,
-    RowKey,
     content_of,
     key_of,
     labels_by_criterion,
@@ -35,6 +33,7 @@ from ..store.human_labels import (
 )
 from ..store.labels import run_title
 from ..store.run_store import RunStore
+from ..store.stored_row import RowKey
 from .training_data import preference_pair
 
 COLUMNS = (
@@ -55,7 +54,7 @@ def label_rows(
     for label in current_labels(store, manifest.run_id, name):
         if label.passed is None and not label.note:
             continue
-        stored = row_of_key(store, manifest.run_id, *label.row)
+        stored = store.row(manifest.run_id, *label.row)
         if stored is None or stored.problem:
             raise _unreadable(manifest.run_id, label.row)
         result = stored.result
@@ -107,7 +106,7 @@ def label_pairs(
 def _result(store: RunStore, labels: Sequence[HumanLabel]) -> EvalResult[Any] | None:
     """Return the labelled output, as a run still has it."""
     for label in reversed(labels):
-        stored = row_of_key(store, label.run_id, *label.row)
+        stored = store.row(label.run_id, *label.row)
         if stored and stored.problem:
             raise _unreadable(label.run_id, label.row)
         if stored and content_of(stored.result) == label.content:

@@ -12,8 +12,9 @@ from itertools import combinations
 
 from ..stats.agreement import krippendorff_alpha
 from ..stats.intervals import Interval, rate_interval
-from ..store.human_labels import HumanLabel, RowKey
+from ..store.human_labels import HumanLabel
 from ..store.run_store import RunStore
+from ..store.stored_row import RowKey
 from .labelling import current_labels
 from .queue import review_criterion
 

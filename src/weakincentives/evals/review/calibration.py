@@ -21,15 +21,9 @@ from ..model.grouping import group_values
 from ..model.versions import CriterionInfo
 from ..stats.correction import corrected_agreement, corrected_kappa, labels_by_verdict
 from ..stats.intervals import Interval
-from ..store.calibrations import (
-    JudgeCalibration,
-    add_calibration,
-    correction_by,
-    counted_verdicts,
-)
+from ..store.calibrations import JudgeCalibration, add_calibration, correction_by, counted_verdicts
 from ..store.human_labels import (
     HumanLabel,
-    RowKey,
     Verdict,
     criterion_of,
     draws_of,
@@ -38,8 +32,9 @@ from ..store.human_labels import (
     verdicts_of,
 )
 from ..store.labels import run_title
-from ..store.rows import RunManifest
+from ..store.manifest import RunManifest
 from ..store.run_store import RunStore
+from ..store.stored_row import RowKey
 from .labelling import unchanged
 
 

@@ -24,10 +24,10 @@ from ..stats.basic import wilson_interval
 from ..stats.correction import labels_by_verdict
 from ..stats.intervals import Interval
 from ..store.calibrations import add_look, looks_of
-from ..store.find_rows import row_of_key
-from ..store.human_labels import RowKey, Verdict, criterion_of, verdict_on
-from ..store.rows import RunManifest
-from ..store.run_store import RunStore, StoredRow
+from ..store.human_labels import Verdict, criterion_of, verdict_on
+from ..store.manifest import RunManifest
+from ..store.run_store import RunStore
+from ..store.stored_row import RowKey, StoredRow
 from .calibration import LabelledRows, labelled_rows
 
 Half = Literal["dev", "test"]
@@ -144,7 +144,7 @@ def _rows_of_half(
             f"{len(labelled.passed)} - label more outputs"
         )
     for key in chosen:
-        if (row := row_of_key(store, manifest.run_id, *key)) is not None:
+        if (row := store.row(manifest.run_id, *key)) is not None:
             yield key, row
 
 

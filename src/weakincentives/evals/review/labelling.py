@@ -15,11 +15,10 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ...internal.checks import short_name
 from ...secrets import redact_message
+from ..runs.table import RunTable
 from ..store.categories import categories_of
-from ..store.find_rows import row_keys, row_of_key
 from ..store.human_labels import (
     HumanLabel,
-    RowKey,
     add_entries,
     content_of,
     draws_of,
@@ -29,6 +28,7 @@ from ..store.human_labels import (
 )
 from ..store.labels import run_title
 from ..store.run_store import RunStore
+from ..store.stored_row import RowKey
 from .queue import review_criterion
 
 MAX_REVIEWER_CHARS = 60
@@ -81,7 +81,7 @@ def give_label(
     reviewer = check_reviewer(reviewer)
     manifest = store.run(run_id).manifest
     name = review_criterion(manifest, criterion)
-    stored = row_of_key(store, manifest.run_id, *row)
+    stored = store.row(manifest.run_id, *row)
     if stored is None or stored.problem:
         raise UsageError(f"expected an output of run {manifest.run_id}, got {row[1]!r}")
     category = change.category
@@ -166,15 +166,19 @@ def unchanged(store: RunStore, run_id: str, labels: Iterable[HumanLabel]) -> lis
     current, keys = [], set[RowKey]()
     for label in labels:
         if label.row not in contents:
-            stored = row_of_key(store, run_id, *label.row)
+            stored = store.row(run_id, *label.row)
             if stored is not None:
                 contents[label.row] = None if stored.problem else content_of(stored.result)
             else:
-                keys = keys or row_keys(store, run_id)
+                keys = keys or _keys(store.table(run_id))
                 contents[label.row] = None if label.row in keys else ""
         if contents[label.row] in (None, label.content):
             current.append(label)
     return current
+
+
+def _keys(table: RunTable) -> set[RowKey]:
+    return {table.key(at) for at in range(len(table))}
 
 
 def labels_by_reviewer(

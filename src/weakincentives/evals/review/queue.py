@@ -21,12 +21,12 @@ from typing import Literal, get_args
 
 from ...errors import UsageError, short_repr
 from ..runs.table import TableRow
-from ..store.human_labels import RowKey, Verdict, add_draws, criterion_of, draws_of, verdicts_of
+from ..store.human_labels import Verdict, add_draws, criterion_of, draws_of, verdicts_of
 from ..store.labels import run_title
+from ..store.manifest import RunManifest
 from ..store.queries import passes_by_sample
-from ..store.rows import RunManifest
 from ..store.run_store import RunStore
-from ..store.tables import run_table
+from ..store.stored_row import RowKey
 from .sampling import draw_rows, random_bytes, sheet_rows
 
 QueueOrder = Literal["informative", "random", "dataset"]
@@ -136,7 +136,7 @@ def _informative(
     """Return other outputs, the most informative first; one of each sample."""
     rates = _pass_rates(store, manifest)
     ranked = []
-    for outcome in run_table(store, manifest.run_id):
+    for outcome in store.table(manifest.run_id):
         row = outcome.experiment, outcome.sample, outcome.epoch
         if verdicts.get(row) is not None and row not in drawn:
             signals = dict(_signals(outcome, rates.get(outcome.sample, ())))

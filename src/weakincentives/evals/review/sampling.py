@@ -23,10 +23,8 @@ from typing import Any
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError
 from ..model.result import EvalResult
-from ..store.find_rows import row_of_key
 from ..store.human_labels import (
     LabelDraw,
-    RowKey,
     Verdict,
     add_draws,
     content_of,
@@ -36,8 +34,9 @@ from ..store.human_labels import (
     verdict_on,
     verdicts_of,
 )
-from ..store.rows import RunManifest
+from ..store.manifest import RunManifest
 from ..store.run_store import RunStore
+from ..store.stored_row import RowKey
 
 _MIN_SHARE = 5  # at least one in five of the drawn outputs has the rarer verdict
 
@@ -140,7 +139,7 @@ def sheet_rows(
     version = next(versions, "")
     now = SYSTEM_CLOCK.now()
     for row, probability in drawn.items():
-        stored = row_of_key(store, manifest.run_id, *row)
+        stored = store.row(manifest.run_id, *row)
         if stored is None or stored.problem:
             continue
         passed, reason = verdict_on(stored.result, criterion, only=only)

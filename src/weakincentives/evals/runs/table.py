@@ -22,7 +22,8 @@ class TableRow(NamedTuple):
     """A result as it is counted. What is None is unknown.
 
     `tokens` and `cost` are those of the agent. `metadata` has the slice of the row by each key of
-    its table, and `verdicts` whether each criterion passed.
+    its table, and `verdicts` whether each criterion passed. `agent_version` is that of
+    a stored row.
     """
 
     sample: str
@@ -41,6 +42,7 @@ class TableRow(NamedTuple):
     judge_cost: float | None = None
     metadata: tuple[str, ...] = ()
     verdicts: Mapping[str, bool] | None = None
+    agent_version: str = ""
 
 
 def row_of(result: EvalResult[Any], keys: Sequence[str] = ()) -> TableRow:
@@ -87,6 +89,7 @@ class RunTable(Sequence[TableRow]):
         self.errors = bytearray()
         self.values = array("d")
         self.judge_tokens = array("q")
+        self.agent_versions: list[str] = []
         self._sources = bytearray()
         self._latencies = array("q")
         self._tokens = array("q")
@@ -110,6 +113,7 @@ class RunTable(Sequence[TableRow]):
         self.errors.append(row.error)
         self.values.append(row.value)
         self.judge_tokens.append(_limited(row.judge_tokens))
+        self.agent_versions.append(share(row.agent_version))
         self._sources.append(_SOURCES.index(row.error_source))
         self._latencies.append(_NONE if row.latency_ms is None else _limited(row.latency_ms))
         self._tokens.append(_NONE if row.tokens is None else _limited(row.tokens))
@@ -164,6 +168,7 @@ class RunTable(Sequence[TableRow]):
             self.judge_cost(at),
             self._metadata[at] if self.keys else (),
             self._verdicts[at],
+            self.agent_versions[at],
         )
 
     def __iter__(self) -> Iterator[TableRow]:

@@ -1,49 +1,42 @@
-"""The run store: every result of every run, in one SQLite file.
+"""The run store: where every result of every run is kept.
 
-run_store     `RunStore`, and the theory of operation
-default_path  where runs are stored by default
-location      the store that a run is given: a path, the default, or none
-schema        the tables, how the file is opened, migrations
-rows          how a result is encoded and written
-storable      the part of a result that JSON can represent
-row_size      estimated sizes of rows, for back-pressure
-writer        a queue, and a thread that commits it
-reading       how columns become results again; the one paging query
-checksums     how a changed bit is detected
+run_store     `RunStore`, what a store promises, and the theory of operation
+base_store    `BaseRunStore`, what every store does in the same way
+sqlite/       runs in one SQLite file, with nothing but Python: the default
+location      which store a path names, and the default one
+manifest      the description of a run
+stored_row    a row of a run
 records       the record of a run: status, counts, times
-values        `store.sessions` and `store.outcomes`
-ownership     one process runs a run: lock and heartbeat
+writer        a queue of rows, and a thread that commits it
+row_size      estimated sizes of rows, for back-pressure
+storable      the part of a result that JSON can represent
 deaths        samples that were in flight when their process died
-placement     which rows of a resumed run count, and in which order
-queries       counted columns, for comparisons and for resuming
+value_keys    keys of the values that are kept for a run
+queries       passes by sample, errors in groups
+find_rows     the worst rows, those of a sample
+row_texts     what a row is found by: its texts, and facts such as "tool:search"
+browse        rows of a run, filtered and sorted
+listing       all runs, newest first, as they change
+overview      a run as it is shown
 labels        the names of runs: suite, agent, version, experiment
-people        the records of what people say: written, checked, repaired
 human_labels  what people say about outputs, and which outputs were drawn for that
 categories    failure categories that people sort their notes into
 calibrations  judges compared with people, and the corrected pass rates
 corrections   the corrected pass rates of a run, if there is a calibration
-overview      the numbers of a run, and its worst rows
-listing       all runs, newest first, as they change
-browse        rows of a run, filtered and sorted
 queue_state   what is known of the queue and the workers of a run
-search_index  texts of runs, to be searched
-search_tables the file of the search index, and how it is emptied
-removal       a run is removed, and its texts are erased
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .location import DEFAULT_STORE as DEFAULT_STORE
+    from ..model.versions import CriterionInfo as CriterionInfo
+    from .base_store import BaseRunStore as BaseRunStore
+    from .location import DEFAULT_STORE as DEFAULT_STORE, open_store as open_store
+    from .manifest import RunManifest as RunManifest
     from .overview import Overview as Overview
-    from .run_store import (
-        CriterionInfo as CriterionInfo,
-        KeyState as KeyState,
-        RunManifest as RunManifest,
-        RunRecord as RunRecord,
-        RunStore as RunStore,
-        StoredRow as StoredRow,
-    )
+    from .records import RunRecord as RunRecord
+    from .run_store import RunStore as RunStore
+    from .stored_row import KeyState as KeyState, RowKey as RowKey, StoredRow as StoredRow
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 

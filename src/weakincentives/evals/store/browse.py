@@ -1,54 +1,19 @@
-"""Rows of a run by filter, order and page, for people who look at it.
-
-Counted columns are filtered and ordered in the store itself; texts, metadata, tools and errors by
-the search index, which is updated at the same time. Nothing here reads a run whole.
-"""
+"""Rows of a run by filter, order and page, for people who look at it."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
 
-from ... import serde
 from ...errors import UsageError, short_repr
-from ...internal.closing import Closing
-from ...internal.state_cache import StateCache
-from ..model.grouping import ABSENT, MAX_NAME_CHARS
-from ..runs.figures import Figures, slice_figures
-from ..runs.table import RunTable
-from .listing import row_state
-from .reading import ORDER
-from .records import scope_of
-from .rows import decode_id, encode_id
-from .run_store import RunStore
-from .search_index import SearchIndex, match_expression
-from .tables import COUNTED, table_row
+from ..runs.figures import Figures
+from .stored_row import RowKey
 
 Verdict = Literal["pass", "fail", "error"]
-_VERDICTS: Mapping[str, str] = {
-    "pass": "passed = 1 AND error = 0",
-    "fail": "passed = 0 AND error = 0",
-    "error": "error = 1",
-}
-_COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
-_ORDERS: Mapping[str, tuple[str, ...]] = {
-    "position": ("position",),
-    "sample": ("sample",),
-    "verdict": ("error", "passed"),
-    "value": ("value",),
-    "latency": ("latency_ms",),
-    "tokens": ("tokens + judge_tokens",),
-    "cost": (_COST,),
-    "epoch": ("epoch",),
-}
+ORDERS = ("position", "sample", "verdict", "value", "latency", "tokens", "cost", "epoch")
+"""What rows can be ordered by, beside "criterion:NAME"."""
 MAX_PAGE = 500
-_MAX_FACET_VALUES = 100
-_MAX_CACHED = 200  # counts and facets
-_PLAIN_NAME = re.compile(r"[\w .:/-]+")  # criteria that a JSON path can name
-_FIRST_ROWS = 50  # read to find out which columns a table has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +44,7 @@ class RowFilter:
     max_cost: float | None = None
 
     def __post_init__(self) -> None:
-        if self.verdict is not None and self.verdict not in _VERDICTS:
+        if self.verdict is not None and self.verdict not in get_args(Verdict):
             names = ", ".join(get_args(Verdict))
             raise UsageError(f"expected a verdict ({names}), got {short_repr(self.verdict)}")
 
@@ -141,351 +106,59 @@ class Facets:
     metadata: Mapping[str, Mapping[str, int]]
 
 
-def data_version(store: RunStore) -> int:
-    """Return a number that changes whenever another connection has written the store."""
-    return int(store._database.read("PRAGMA data_version")[0][0])
+ALL_ROWS = RowFilter()
 
 
-class RunBrowser(Closing):
-    """Looks at the rows of stored runs, page by page. Threads may share it."""
+class RunBrowser(Protocol):
+    """Looks at the rows of stored runs, page by page. Threads may share it.
 
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
-        self._index = SearchIndex(store)
-        self._cache = StateCache(_MAX_CACHED)
+    Counted columns are filtered and ordered at once; texts, metadata, tools and errors as far as
+    they are indexed, which `update` does. Figures are those of the rows that are indexed by then.
+    """
 
     def close(self) -> None:
         """Close the search index; the store stays open."""
-        self._index.close()
-
-    def run_id(self, name: str) -> str:
-        """Return the whole id of a run, found as `RunStore.run` does, without counting rows."""
-        key = self._store._run_key(name, prefix=True)
-        return decode_id(
-            self._store._database.read("SELECT run_id FROM runs WHERE id = ?", (key,))[0][0]
-        )
 
     def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
         """Index more rows of a run; return how many are indexed, and of how many."""
-        return self._index.update(run_id, seconds=seconds)
 
     def rows(
         self,
         run_id: str,
-        filter: RowFilter = RowFilter(),
+        filter: RowFilter = ALL_ROWS,
         *,
         order: str = "position",
         descending: bool = False,
         offset: int = 0,
         limit: int = 100,
     ) -> RowPage:
-        """Return a page of the rows that match, in order.
-
-        `order` is a column ("position", "sample", "verdict", "value", "latency", "tokens", "cost",
-        "epoch") or "criterion:NAME".
-        """
-        run_key, name = self._store._run_key(run_id), encode_id(run_id)
-        where, values = _where(filter, run_key, name)
-        terms = _order_terms(order, descending)
-        by = f"{', '.join(map(str, terms))}, {ORDER}"
-        more = tuple(value for term in terms for value in term.values)
-        # Only keys are sorted: the other columns are read for the rows of the page.
-        query = (
-            f"SELECT {ORDER}, attempt, passed, error, value, latency_ms, tokens, judge_tokens, "
-            f"cost, judge_cost, scores, body FROM (SELECT run, {ORDER} FROM store.rows "
-            f"WHERE {where} ORDER BY {by} LIMIT ? OFFSET ?) JOIN store.rows USING (run, {ORDER}) "
-            f"ORDER BY {by}"
-        )
-        page = (max(0, min(limit, MAX_PAGE)), max(0, offset))
-        found = self._index.read(query, (*values, *more, *page, *more))
-        state = row_state(self._store, run_id), self._index.state(run_id)
-        total = self._cache.get(
-            ("count", run_id, filter), state, lambda: self._count(where, values)
-        )
-        texts = self._texts(name, [columns[-1] for columns in found])
-        with self._store._database.corruption_errors(f"the rows of run {run_id}"):
-            rows = tuple(_summary(columns, texts.get(columns[-1])) for columns in found)
-        return RowPage(rows, total, *state[1])
-
-    def _count(self, where: str, values: tuple[Any, ...]) -> int:
-        ((total,),) = self._index.read(f"SELECT count(*) FROM store.rows WHERE {where}", values)
-        return int(total)
-
-    def _texts(self, run: bytes, bodies: list[int]) -> dict[int, Any]:
-        """Return the first lines of rows by body; of those that are indexed."""
-        query = (
-            "SELECT body, input, output, why, failed FROM documents WHERE run = ? AND body IN "
-            "(SELECT value FROM json_each(?))"
-        )
-        return {body: texts for body, *texts in self._index.read(query, (run, json.dumps(bodies)))}
+        """Return a page of the rows that match, in order: by one of `ORDERS`, or a criterion."""
 
     def offset_of(
         self,
         run_id: str,
-        key: tuple[str, str, int],
-        filter: RowFilter = RowFilter(),
+        key: RowKey,
+        filter: RowFilter = ALL_ROWS,
         *,
         order: str = "position",
         descending: bool = False,
     ) -> int | None:
-        """Return the place of a row (experiment, sample, epoch) among those that match."""
-        run_key, name = self._store._run_key(run_id), encode_id(run_id)
-        where, values = _where(filter, run_key, name)
-        terms, (experiment, sample, epoch) = _order_terms(order, descending), key
-        more = tuple(value for term in terms for value in term.values)
-        select = ", ".join([*(term.sql for term in terms), ORDER])
-        its_key = "experiment = ? AND sample = ? AND epoch = ?"
-        found = self._index.read(
-            f"SELECT {select} FROM store.rows WHERE {where} AND {its_key}",
-            (*more, *values, encode_id(experiment), encode_id(sample), epoch),
-        )
-        if not found:
-            return None
-        count = len(terms)
-        before, of = _before(terms, found[0][:count], found[0][count:])
-        return self._count(f"{where} AND {before}", (*values, *of))
+        """Return the place of a row among those that match; None if it does not."""
 
     def facets(self, run_id: str) -> Facets:
-        """Return what the rows of a run can be filtered by, as far as they are indexed."""
-        state = row_state(self._store, run_id), self._index.state(run_id)
-        return self._cache.get(("facets", run_id), state, lambda: self._facets(run_id))
+        """Return what the rows of a run can be filtered by."""
 
-    def _facets(self, run_id: str) -> Facets:
-        run_key, name = self._store._run_key(run_id), encode_id(run_id)
-        verdicts = self._index.read(
-            "SELECT CASE WHEN error THEN 'error' WHEN passed THEN 'pass' ELSE 'fail' END, count(*) "
-            "FROM store.rows WHERE run = ? GROUP BY 1",
-            (run_key,),
-        )
-        groups: dict[str, dict[str, int]] = {
-            name: {} for name in ("failed", "tool", "worker", "error")
-        }
-        metadata: dict[str, dict[str, int]] = {}
-        facts = "SELECT fact, count(*) FROM facts WHERE run = ? GROUP BY fact ORDER BY 2 DESC, 1"
-        for stored, count in self._index.read(facts, (name,)):
-            kind, _, rest = stored.decode("utf-8", "replace").partition(":")
-            if kind == "metadata":
-                key, _, value = rest.partition("=")
-                if len(value) == MAX_NAME_CHARS:  # a text, not a category
-                    continue
-                values = metadata.setdefault(key, {})
-            else:
-                values, value = groups.setdefault(kind, {}), rest
-            if len(values) < _MAX_FACET_VALUES:
-                values[value] = count
-        return Facets(
-            {verdict.decode(): count for verdict, count in verdicts},
-            groups["failed"],
-            groups["tool"],
-            groups["worker"],
-            groups["error"],
-            metadata,
-        )
-
-    def facts(self, run_id: str) -> dict[tuple[str, str, int], list[str]]:
-        """Return what each row can be filtered by ("tool:search"), by experiment, sample and epoch.
-
-        Only of rows that are indexed.
-        """
-        by_body: dict[int, list[str]] = {}
-        shared: dict[bytes, str] = {}
-        of_run = "SELECT fact, body FROM facts WHERE run = ?"
-        for fact, body in self._index.read(of_run, (encode_id(run_id),)):
-            name = shared.get(fact) or shared.setdefault(fact, fact.decode("utf-8", "replace"))
-            by_body.setdefault(body, []).append(name)
-        keys = "SELECT experiment, sample, epoch, body FROM store.rows WHERE run = ?"
-        return {
-            (decode_id(experiment), decode_id(sample), epoch): by_body.get(body, [])
-            for experiment, sample, epoch, body in self._index.read(
-                keys, (self._store._run_key(run_id),)
-            )
-        }
+    def facts(self, run_id: str) -> dict[RowKey, list[str]]:
+        """Return what each row can be filtered by ("tool:search")."""
 
     def columns(self, run_id: str) -> tuple[tuple[str, ...], bool]:
         """Return the names of the criteria, as the first rows have them, and whether it has epochs.
 
         Nothing but those rows is read.
         """
-        query = (
-            "SELECT scores, epoch FROM store.rows WHERE run = ? AND error = 0 "
-            f"ORDER BY {ORDER} LIMIT {_FIRST_ROWS}"
-        )
-        rows = self._index.read(query, (self._store._run_key(run_id),))
-        with self._store._database.corruption_errors(f"the rows of run {run_id}"):
-            names = dict.fromkeys(name for scores, _ in rows for name in _decode_scores(scores))
-        return tuple(names), any(epoch > 1 for _, epoch in rows)
 
     def slices(self, run_id: str, key: str) -> dict[str, Figures]:
-        """Return the figures of each slice by a key of the metadata, of the rows that are indexed.
-
-        They are those of `stored_slices`, once all rows are indexed; no long value is read.
-        """
-        state = row_state(self._store, run_id), self._index.state(run_id)
-        return self._cache.get(("slices", run_id, key), state, lambda: self._slices(run_id, key))
-
-    def _slices(self, run_id: str, key: str) -> dict[str, Figures]:
-        scope = scope_of(self._store.run(run_id))
-        table = self._indexed_table(run_id, tuple(dict.fromkeys((*scope.keys, key))))
-        return slice_figures(table, scope, key)
-
-    def _indexed_table(self, run_id: str, keys: tuple[str, ...]) -> RunTable:
-        run_key, name = self._store._run_key(run_id), encode_id(run_id)
-        slices: list[dict[int, str]] = []
-        for key in keys:
-            start = f"metadata:{key}="
-            query = "SELECT body, fact FROM facts WHERE run = ? AND fact >= ? AND fact < ?"
-            facts = self._index.read(query, (name, start, f"{start}\U0010ffff"))
-            slices.append(
-                {body: fact.decode("utf-8", "replace")[len(start) :] for body, fact in facts}
-            )
-        query = (
-            f"SELECT {ORDER}, {COUNTED}, body FROM store.rows WHERE run = ? AND body IN "
-            f"(SELECT body FROM documents WHERE run = ?) ORDER BY {ORDER}"
-        )
-        rows = self._index.read(query, (run_key, name))
-        with self._store._database.corruption_errors(f"the rows of run {run_id}"):
-            return RunTable(
-                (
-                    table_row(row[:16], tuple(each.get(row[16], ABSENT) for each in slices))
-                    for row in rows
-                ),
-                keys,
-            )
+        """Return the figures of each slice by a key of the metadata."""
 
     def histogram(self, run_id: str, bins: int = 20) -> list[int]:
         """Return how many rows without an error have a value in each part of 0 to 1."""
-        key, state = ("histogram", run_id, bins), row_state(self._store, run_id)
-        return self._cache.get(key, state, lambda: self._histogram(run_id, bins))
-
-    def _histogram(self, run_id: str, bins: int) -> list[int]:
-        query = (
-            "SELECT CAST(max(0, min(value * ?, ?)) AS INTEGER), count(*) FROM store.rows "
-            "WHERE run = ? AND error = 0 GROUP BY 1"
-        )
-        found = self._index.read(query, (bins, bins - 1, self._store._run_key(run_id)))
-        counts = dict(found)
-        return [counts.get(index, 0) for index in range(bins)]
-
-
-def _bodies(keys: Iterable[tuple[str, str, int]]) -> str:
-    """Return SQL for the bodies of the rows with these keys; it takes the run as its value."""
-    literals = ", ".join(
-        f"(x'{encode_id(experiment).hex()}', x'{encode_id(sample).hex()}', {int(epoch)})"
-        for experiment, sample, epoch in keys
-    )
-    where = f"(experiment, sample, epoch) IN (VALUES {literals})" if literals else "0"
-    return f"(SELECT body FROM store.rows WHERE run = ? AND {where})"
-
-
-def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition on `store.rows`, and its values."""
-    parts, values = ["rows.run = ?"], [run_key]
-
-    def add(condition: str, *given: Any) -> None:
-        parts.append(condition)
-        values.extend(given)
-
-    if filter.verdict is not None:
-        add(_VERDICTS[filter.verdict])
-    if filter.sample is not None:
-        add("sample = ?", encode_id(filter.sample))
-    if filter.samples is not None:
-        chosen = json.dumps([encode_id(sample).hex().upper() for sample in filter.samples])
-        add("hex(sample) IN (SELECT value FROM json_each(?))", chosen)
-    if filter.rows is not None:
-        add(f"rows.body IN {_bodies(filter.rows)}", run_key)
-    if filter.without_rows:
-        add(f"rows.body NOT IN {_bodies(filter.without_rows)}", run_key)
-    limits = {
-        "latency_ms >= ?": filter.min_latency_ms,
-        "latency_ms <= ?": filter.max_latency_ms,
-        f"{_COST} >= ?": filter.min_cost,
-        f"{_COST} <= ?": filter.max_cost,
-    }
-    for condition, limit in limits.items():
-        if limit is not None:
-            add(condition, limit)
-    for fact in filter.facts:
-        plain = fact.encode("utf-8", "replace").decode()
-        add("rows.body IN (SELECT body FROM facts WHERE run = ? AND fact = ?)", run, plain)
-    if words := match_expression(filter.text):
-        add(
-            "rows.body IN (SELECT body FROM documents WHERE run = ? AND id IN "
-            "(SELECT rowid FROM texts WHERE texts MATCH ?))",
-            run,
-            words,
-        )
-    return " AND ".join(parts), tuple(values)
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A term of ORDER BY, with its values."""
-
-    sql: str
-    values: tuple[Any, ...] = ()
-    descending: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.sql} {'DESC' if self.descending else 'ASC'}"
-
-
-def _order_terms(order: str, descending: bool) -> tuple[_Term, ...]:
-    """Return the terms that decide before the order of the dataset does."""
-    kind, _, criterion = order.partition(":")
-    if kind == "criterion" and criterion:
-        value = _criterion_value(criterion)
-        # Rows without the criterion last, in either direction.
-        return _Term(f"{value.sql} IS NULL", value.values), replace(value, descending=descending)
-    if order not in _ORDERS:
-        raise UsageError(f"expected one of {', '.join(_ORDERS)}, got {short_repr(order)}")
-    return tuple(_Term(term, (), descending) for term in _ORDERS[order])
-
-
-def _criterion_value(name: str) -> _Term:
-    """Return the value of a criterion in a row."""
-    if _PLAIN_NAME.fullmatch(name):  # the quick way, which cannot express every name
-        return _Term("json_extract(CAST(scores AS TEXT), ?)", (f'$."{name}"',))
-    return _Term("(SELECT value FROM json_each(CAST(scores AS TEXT)) WHERE key = ?)", (name,))
-
-
-def _before(terms: Sequence[_Term], of: Sequence[Any], key: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the condition on rows that come before one with these values and this key."""
-    cases, values, equal, equal_values = [], [], "1", list[Any]()
-    for term, value in zip(terms, of, strict=True):
-        cases.append(f"({equal} AND {term.sql} {'>' if term.descending else '<'} ?)")
-        values += [*equal_values, *term.values, value]
-        equal += f" AND {term.sql} IS ?"
-        equal_values += [*term.values, value]
-    cases.append(f"({equal} AND ({ORDER}) < (?, ?, ?, ?))")
-    return f"({' OR '.join(cases)})", [*values, *equal_values, *key]
-
-
-_decode_scores = serde.decoder(dict[str, float])
-
-
-def _summary(columns: Any, texts: Any) -> RowSummary:
-    position, epoch, experiment, sample, attempt, passed, error, value, latency, *rest = columns
-    tokens, judge_tokens, cost, judge_cost, scores, _ = rest
-    beginning, output, why, failed = (
-        text.decode("utf-8", "replace") for text in texts or (b"",) * 4
-    )
-    return RowSummary(
-        sample=decode_id(sample),
-        epoch=epoch,
-        experiment=decode_id(experiment),
-        position=position,
-        attempt=attempt,
-        verdict="error" if error else "pass" if passed else "fail",
-        value=value,
-        latency_ms=latency,
-        tokens=tokens or None,  # unknown tokens are stored as 0
-        judge_tokens=judge_tokens,
-        cost=cost,
-        judge_cost=judge_cost,
-        scores=_decode_scores(scores),
-        failed=tuple(json.loads(failed)) if failed else (),
-        input=beginning,
-        output=output,
-        why=why,
-    )

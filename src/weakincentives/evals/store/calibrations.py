@@ -22,12 +22,11 @@ from ..runs.scope import EVERY_ROW, Scope
 from ..runs.table import RunTable, TableRow
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
-from .human_labels import RowKey, Verdict, verdicts_of
+from .human_labels import Verdict, verdicts_of
 from .labels import run_title
-from .people import add_records, stored_records
-from .rows import RunManifest
-from .schema import Storage
-from .tables import run_table
+from .manifest import RunManifest
+from .run_store import RunStore
+from .stored_row import RowKey
 
 _CODE = "its code or settings"
 
@@ -69,19 +68,19 @@ class JudgeCalibration:
         )
 
 
-def add_calibration(store: Storage, calibration: JudgeCalibration) -> None:
+def add_calibration(store: RunStore, calibration: JudgeCalibration) -> None:
     """Store a calibration; earlier ones stay."""
-    add_records(store, "calibrations", [calibration])
+    store.people.add("calibrations", [calibration])
 
 
 def calibration_for(
-    store: Storage, manifest: RunManifest, info: CriterionInfo
+    store: RunStore, manifest: RunManifest, info: CriterionInfo
 ) -> tuple[JudgeCalibration | None, str]:
     """Return the calibration of a judge in a run; or None, and why, if it has changed since."""
-    found = stored_records(store, "calibrations", JudgeCalibration, criterion=info.name)
+    found = store.people.read("calibrations", JudgeCalibration, criterion=info.name)
     if not found and info.judge:  # the name of a judge is often its criterion, which may be new
         names = {each.name for each in manifest.criteria}
-        every = stored_records(store, "calibrations", JudgeCalibration)
+        every = store.people.read("calibrations", JudgeCalibration)
         found = [
             each
             for each in every
@@ -101,7 +100,7 @@ def calibration_for(
     )
 
 
-def corrections_by_labels(store: Storage, manifest: RunManifest) -> Iterator[Correction]:
+def corrections_by_labels(store: RunStore, manifest: RunManifest) -> Iterator[Correction]:
     """Yield the corrected pass rate of each criterion of a run that was ever calibrated."""
     only = len(manifest.criteria) == 1
     for info in manifest.criteria:
@@ -123,14 +122,14 @@ def corrections_by_labels(store: Storage, manifest: RunManifest) -> Iterator[Cor
 
 
 def counted_verdicts(
-    store: Storage, manifest: RunManifest, criterion: str
+    store: RunStore, manifest: RunManifest, criterion: str
 ) -> Mapping[RowKey, Verdict]:
     """Return the verdicts of a criterion on the rows of a run that count."""
     verdicts = verdicts_of(store, manifest, criterion)
     scope = Scope.of(manifest, complete=True)
     if scope.counts_every_row:
         return verdicts
-    table = run_table(store, manifest.run_id, scope.keys)
+    table = store.table(manifest.run_id, scope.keys)
     keys = (table.key(at) for at in scope.counted(table))
     return {key: verdicts[key] for key in keys if key in verdicts}
 
@@ -179,12 +178,12 @@ class HeldOutLook:
     created_at: datetime = field(default_factory=SYSTEM_CLOCK.now)
 
 
-def add_look(store: Storage, run_id: str, criterion: str, judge: str) -> None:
+def add_look(store: RunStore, run_id: str, criterion: str, judge: str) -> None:
     """Store that the test half was looked at."""
     look = HeldOutLook(run_id=run_id, criterion=criterion, judge=judge)
-    add_records(store, "judge_tests", [look])
+    store.people.add("judge_tests", [look])
 
 
-def looks_of(store: Storage, run_id: str, criterion: str) -> list[HeldOutLook]:
+def looks_of(store: RunStore, run_id: str, criterion: str) -> list[HeldOutLook]:
     """Return the earlier looks at the test half."""
-    return stored_records(store, "judge_tests", HeldOutLook, run_id=run_id, criterion=criterion)
+    return store.people.read("judge_tests", HeldOutLook, run_id=run_id, criterion=criterion)

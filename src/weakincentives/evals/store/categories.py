@@ -15,8 +15,7 @@ from uuid import uuid4
 from ...clock import SYSTEM_CLOCK
 from ...errors import UsageError, short_repr
 from ...internal.checks import short_name
-from .people import add_records, stored_records
-from .schema import Storage
+from .run_store import RunStore
 
 MAX_NAME_CHARS = 80
 
@@ -66,9 +65,9 @@ class Categories:
         )
 
 
-def categories_of(store: Storage, suite: str) -> Categories:
+def categories_of(store: RunStore, suite: str) -> Categories:
     """Return the categories of a suite or dataset as they are now."""
-    changes = stored_records(store, "failure_categories", CategoryChange, suite=suite)
+    changes = store.people.read("failure_categories", CategoryChange, suite=suite)
     return folded_categories(suite, changes)
 
 
@@ -92,7 +91,7 @@ def folded_categories(suite: str, changes: Iterable[CategoryChange]) -> Categori
     return Categories(suite=suite, names=names, merged=merged)
 
 
-def create_category(store: Storage, suite: str, name: str, *, by: str = "") -> str:
+def create_category(store: RunStore, suite: str, name: str, *, by: str = "") -> str:
     """Create a category and return its id; that of the same name, if there is one."""
     name = short_name(name, MAX_NAME_CHARS, "a category")
     known = categories_of(store, suite)
@@ -104,7 +103,7 @@ def create_category(store: Storage, suite: str, name: str, *, by: str = "") -> s
     return category
 
 
-def rename_category(store: Storage, suite: str, category: str, name: str, *, by: str = "") -> str:
+def rename_category(store: RunStore, suite: str, category: str, name: str, *, by: str = "") -> str:
     """Give a category (its id or name) another name, and return its id.
 
     A name that another category has merges the two.
@@ -119,7 +118,7 @@ def rename_category(store: Storage, suite: str, category: str, name: str, *, by:
     return found
 
 
-def merge_categories(store: Storage, suite: str, category: str, into: str, *, by: str = "") -> str:
+def merge_categories(store: RunStore, suite: str, category: str, into: str, *, by: str = "") -> str:
     """Merge a category into another one (ids or names), and return the id of what remains."""
     known = categories_of(store, suite)
     found, target = known.find(category), known.find(into)
@@ -129,5 +128,5 @@ def merge_categories(store: Storage, suite: str, category: str, into: str, *, by
     return target
 
 
-def _add(store: Storage, change: CategoryChange) -> None:
-    add_records(store, "failure_categories", [change])
+def _add(store: RunStore, change: CategoryChange) -> None:
+    store.people.add("failure_categories", [change])

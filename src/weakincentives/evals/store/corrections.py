@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ..model.corrections import Correction
-from .people import has_records
-from .rows import RunManifest
-from .schema import Storage
+from .manifest import RunManifest
+from .run_store import RunStore
 
 
-def corrections_of(store: Storage, manifest: RunManifest) -> tuple[Correction, ...]:
+def corrections_of(store: RunStore, manifest: RunManifest) -> tuple[Correction, ...]:
     """Return the corrected pass rate of each criterion of a run that was ever calibrated."""
-    if not has_records(store, "calibrations"):
+    if not store.people.exist("calibrations"):
         return ()
     from .calibrations import corrections_by_labels  # here: few stores need these statistics
 

@@ -3,8 +3,8 @@
 Theory of operation. A sample may kill its process: a crash in native code, `os._exit`, too much
 memory. So the process that runs a run keeps the ids of its samples in flight in a file, mapped into
 memory: what is written there survives the process, and costs no system call. It is the file of the
-run's lock (`ownership.py`), which is removed when the run ends in an orderly way. The next process
-that claims the run finds what its predecessor left, and counts it in the table `deaths`.
+run's lock, which is removed when the run ends in an orderly way. The next process that claims the
+run finds what its predecessor left, and counts it.
 
 If several samples were in flight, each of them may be the reason. A resumed run therefore runs
 them alone, after all others, and those with the fewest deaths first. A sample that was in flight at
@@ -18,8 +18,7 @@ process was ended by a signal from outside, which is no sample's fault.
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -27,7 +26,6 @@ from mmap import mmap
 from struct import Struct
 
 from ..model.redacted_ids import redact_id
-from .schema import Storage
 
 MAX_DEATHS, MAX_DEATHS_ALONE = 3, 2
 _SLOT = 256  # bytes; the first one says how the process ended
@@ -150,29 +148,3 @@ def _without_owner(path: str) -> Iterator[int | None]:
     finally:
         if file is not None:
             os.close(file)
-
-
-def count_deaths(
-    cursor: sqlite3.Cursor, run_id: bytes, how: bytes, running: Sequence[tuple[bytes, int]]
-) -> None:
-    """Count one more death for each of the samples that were in flight."""
-    cursor.executemany(
-        "INSERT INTO deaths SELECT id, ?, ?, 1, ?, ? FROM runs WHERE run_id = ? "
-        "ON CONFLICT (run, sample, epoch) DO UPDATE SET "
-        "count = count + 1, alone = alone + excluded.alone, how = excluded.how",
-        [(*sample, int(len(running) == 1), how, run_id) for sample in running],
-    )
-
-
-def read_deaths(store: Storage, run_id: bytes) -> dict[tuple[bytes, int], Deaths]:
-    """Return the deaths of a run by `noted_id` and epoch."""
-    rows = store._database.read(
-        "SELECT sample, epoch, count, alone, how FROM deaths "
-        "WHERE run = (SELECT id FROM runs WHERE run_id = ?)",
-        (run_id,),
-    )
-    with store._database.corruption_errors("the deaths of a run"):
-        return {
-            (sample, epoch): Deaths(count, alone, how.decode())
-            for sample, epoch, count, alone, how in rows
-        }

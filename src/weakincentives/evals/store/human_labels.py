@@ -13,7 +13,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,18 +22,12 @@ from typing import Any
 from ... import serde
 from ...errors import UsageError
 from ..model.result import EvalResult
-from .people import add_records, stored_records
-from .reading import ORDER, ROW, read_pages, read_rows, to_row
-from .records import check_rows, read_records
-from .rows import RunManifest, decode_id, encode_id
-from .schema import Storage
+from .manifest import RunManifest
+from .run_store import RunStore
+from .stored_row import RowKey
 
-RowKey = tuple[str, str, int]
-"""The key of a row in its run: experiment, sample id, epoch."""
 Verdict = bool | None
 """Whether an output passed; None for an error."""
-
-_PAGE_ROWS = 2_000  # columns without bodies are small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,25 +128,20 @@ def verdict_on(result: EvalResult[Any], criterion: str, *, only: bool) -> tuple[
     return None, f"no score of {criterion!r}"
 
 
-def verdicts_of(store: Storage, manifest: RunManifest, criterion: str) -> dict[RowKey, Verdict]:
+def verdicts_of(store: RunStore, manifest: RunManifest, criterion: str) -> dict[RowKey, Verdict]:
     """Return the verdicts of a criterion on the rows of a run; bodies are read only if needed.
 
     Raise a `StoreError` if a row is missing or was changed.
     """
-    database = store._database
-    select = "SELECT id FROM runs WHERE run_id = ?"
-    ((run_key,),) = database.read(select, (encode_id(manifest.run_id),))
-    check_rows(database, run_key, manifest.run_id)
+    run_id = manifest.run_id
+    store.check_rows(run_id)
     if len(manifest.criteria) <= 1:
-        columns = "passed, error"
-        pages = read_pages(database, run_key, columns, bodies=False, size=_PAGE_ROWS)
-        with database.corruption_errors(f"the rows of run {manifest.run_id}"):
-            return {
-                (decode_id(experiment), decode_id(sample), epoch): None if error else passed == 1
-                for page in pages
-                for _, epoch, experiment, sample, passed, error in page
-            }
-    results = (row.result for row in read_rows(database, run_key))
+        table = store.table(run_id)
+        return {
+            table.key(at): None if table.errors[at] else bool(table.passed[at])
+            for at in range(len(table))
+        }
+    results = (row.result for row in store.rows(run_id))
     return {
         (each.experiment_name, each.sample_id, each.epoch): verdict_on(each, criterion, only=False)[
             0
@@ -181,7 +169,7 @@ def _digest(data: bytes) -> str:
 # ── draws and labels ────────────────────────────────────────────────────────────────────────────
 
 
-def add_draws(store: Storage, draws: Sequence[LabelDraw]) -> None:
+def add_draws(store: RunStore, draws: Sequence[LabelDraw]) -> None:
     """Store which outputs were drawn, unless an earlier draw had them at least as probably."""
     known = {of: draws_of(store, *of) for of in {(draw.run_id, draw.criterion) for draw in draws}}
     new = []
@@ -189,21 +177,21 @@ def add_draws(store: Storage, draws: Sequence[LabelDraw]) -> None:
         old = known[draw.run_id, draw.criterion].get(draw.row)
         if old is None or old.content != draw.content or old.probability < draw.probability:
             new.append(draw)
-    add_records(store, "label_draws", new)
+    store.people.add("label_draws", new)
 
 
-def draws_of(store: Storage, run_id: str, criterion: str) -> dict[RowKey, LabelDraw]:
+def draws_of(store: RunStore, run_id: str, criterion: str) -> dict[RowKey, LabelDraw]:
     """Return the newest draw of each row of a run."""
-    found = stored_records(store, "label_draws", LabelDraw, run_id=run_id, criterion=criterion)
+    found = store.people.read("label_draws", LabelDraw, run_id=run_id, criterion=criterion)
     return {draw.row: draw for draw in found}
 
 
-def draws_by_key(store: Storage) -> dict[str, LabelDraw]:
+def draws_by_key(store: RunStore) -> dict[str, LabelDraw]:
     """Return the newest draw of each row of all runs, by its key."""
-    return {draw.key: draw for draw in stored_records(store, "label_draws", LabelDraw)}
+    return {draw.key: draw for draw in store.people.read("label_draws", LabelDraw)}
 
 
-def add_labels(store: Storage, labels: Iterable[HumanLabel]) -> int:
+def add_labels(store: RunStore, labels: Iterable[HumanLabel]) -> int:
     """Store labels and return how many are new: one that its labeller has given already is not."""
     new, known = [], dict[tuple[str, str], dict[Any, tuple[bool | None, str | None]]]()
     for label in labels:
@@ -219,14 +207,14 @@ def add_labels(store: Storage, labels: Iterable[HumanLabel]) -> int:
     return len(new)
 
 
-def add_entries(store: Storage, entries: Iterable[HumanLabel]) -> None:
+def add_entries(store: RunStore, entries: Iterable[HumanLabel]) -> None:
     """Store rows of labels as they are."""
-    add_records(store, "human_labels", entries)
+    store.people.add("human_labels", entries)
 
 
-def entries_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
+def entries_of(store: RunStore, run_id: str, criterion: str) -> list[HumanLabel]:
     """Return all rows of labels that were given on a run, undone ones too, in their order."""
-    return stored_records(store, "human_labels", HumanLabel, run_id=run_id, criterion=criterion)
+    return store.people.read("human_labels", HumanLabel, run_id=run_id, criterion=criterion)
 
 
 def live_entries(entries: Iterable[HumanLabel]) -> list[HumanLabel]:
@@ -236,14 +224,13 @@ def live_entries(entries: Iterable[HumanLabel]) -> list[HumanLabel]:
     return [entry for entry in entries if not entry.undoes and entry.uid not in undone]
 
 
-def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
+def labels_of(store: RunStore, run_id: str, criterion: str) -> list[HumanLabel]:
     """Return the labels of the outputs of a run by a criterion, the last changed one last.
 
     Those of the run that it scores again, of others that do, and of other runs with the same output
     of the same sample are among them. Some may have a note, and no verdict yet.
     """
-    records = read_records(store._database)
-    parents = {record.manifest.run_id: record.manifest.parent for record in records}
+    parents = {manifest.run_id: manifest.parent for manifest in store.manifests()}
 
     def origin(name: str) -> str:
         seen = {name}
@@ -267,13 +254,13 @@ def labels_of(store: Storage, run_id: str, criterion: str) -> list[HumanLabel]:
     )
 
 
-def labels_by_criterion(store: Storage, criterion: str) -> list[HumanLabel]:
+def labels_by_criterion(store: RunStore, criterion: str) -> list[HumanLabel]:
     """Return the labels of all runs by a criterion, each on the run that it was given on."""
     return _folded(_live_by_criterion(store, criterion))
 
 
-def _live_by_criterion(store: Storage, criterion: str) -> list[HumanLabel]:
-    return live_entries(stored_records(store, "human_labels", HumanLabel, criterion=criterion))
+def _live_by_criterion(store: RunStore, criterion: str) -> list[HumanLabel]:
+    return live_entries(store.people.read("human_labels", HumanLabel, criterion=criterion))
 
 
 def people_verdict(labels: Iterable[HumanLabel]) -> Verdict:
@@ -314,22 +301,13 @@ def _changed(before: HumanLabel, entry: HumanLabel) -> HumanLabel:
 
 
 def _rows_by_output(
-    store: Storage, run_id: str, samples: set[str]
+    store: RunStore, run_id: str, samples: set[str]
 ) -> dict[tuple[str, str], list[RowKey]]:
     """Return the rows of a run with these samples, by sample and content."""
-    select = "SELECT id FROM runs WHERE run_id = ?"
-    found = store._database.read(select, (encode_id(run_id),))
-    if not found:
-        return {}
-    run_key = found[0][0]
-    chosen = json.dumps(sorted(encode_id(sample).hex().upper() for sample in samples))
-    query = (
-        f"SELECT {ORDER}, {ROW} FROM rows LEFT JOIN bodies ON bodies.id = body WHERE run = ? "
-        f"AND hex(sample) IN (SELECT value FROM json_each(?)) ORDER BY {ORDER}"
-    )
     rows: dict[tuple[str, str], list[RowKey]] = {}
-    for columns in store._database.read(query, (run_key, chosen)):
-        stored = to_row(columns, store._database, run_key)
+    if run_id not in store.run_ids(run_id):  # it was removed
+        return rows
+    for stored in store.rows(run_id, samples=samples):
         result = stored.result
         if not stored.problem:
             key = result.experiment_name, result.sample_id, result.epoch

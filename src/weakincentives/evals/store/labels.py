@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...experiment import BASELINE
-from .rows import RunManifest
+from .manifest import RunManifest
 
 _VERSION_CHARS = 7
 

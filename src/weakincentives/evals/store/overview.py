@@ -9,12 +9,11 @@ from ..model.corrections import Correction
 from ..model.errors import ErrorGroup
 from ..model.explain import type_mismatch
 from ..model.quarantine import quarantine_line
-from ..runs.figures import Figures, run_figures
+from ..runs.figures import Figures, run_figures, slice_figures
 from .corrections import corrections_of
-from .queries import stored_error_groups, unreadable_keys
+from .queries import stored_error_groups
 from .records import RunRecord, mark_damaged, not_counted_line, scope_of
 from .run_store import RunStore
-from .tables import run_table
 
 _MISMATCH_ROWS = 100  # read to find out why none passed
 
@@ -68,10 +67,9 @@ def overview(
     """
     record = store.run(run_id)
     manifest, scope = record.manifest, scope_of(record, confidence=confidence)
-    table = run_table(store, manifest.run_id, scope.keys)
+    table = store.table(manifest.run_id, scope.keys)
     figures = run_figures(table, scope)
-    errors = {table.key(at) for at in scope.counted(table) if table.errors[at]}
-    # SQLite counts in an index, which may be damaged although the rows are not.
+    # A store counts in an index, which may be damaged although the rows are not.
     differ = record.status != "running" and len(table) != record.stored
     if record.status != "damaged" and (table.unreadable or differ):
         record = mark_damaged(record, table.unreadable, len(table))
@@ -81,11 +79,19 @@ def overview(
     return Overview(
         record=record,
         figures=figures,
-        unreadable=len(unreadable_keys(store, manifest.run_id)) if check else table.unreadable,
-        error_groups=stored_error_groups(store, manifest.run_id, errors) if errors else (),
+        unreadable=len(store.unreadable(manifest.run_id)) if check else table.unreadable,
+        error_groups=stored_error_groups(store, manifest.run_id, table, scope.counted(table)),
         type_mismatch=_type_mismatch(store, manifest.run_id, figures),
         corrections=corrections_of(store, manifest),
     )
+
+
+def stored_slices(
+    store: RunStore, record: RunRecord, key: str, *, confidence: float = 0.95
+) -> dict[str, Figures]:
+    """Return the figures of each slice of a stored run by a key of the metadata."""
+    scope = scope_of(record, confidence=confidence)
+    return slice_figures(store.table(record.manifest.run_id, (*scope.keys, key)), scope, key)
 
 
 def _type_mismatch(store: RunStore, run_id: str, figures: Figures) -> str:

@@ -7,15 +7,15 @@ this next to the rows, so that every process that reads the store can show it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ... import serde
 from ...errors import WinkError
 from ...secrets import redact_bytes
-from .rows import compress, decode_id, decompress, encode_id
 from .run_store import RunStore
-from .values import QUEUE_STATE
+from .value_keys import QUEUE_STATE
 
 _MAX_WORKERS = 200  # stored; those with the newest results
 
@@ -53,24 +53,13 @@ def save_queue_state(store: RunStore, run_id: str, state: QueueState) -> None:
     """Store the state of a run's queue in place of the last one."""
     newest = sorted(state.workers, key=lambda worker: worker.last_result_at, reverse=True)
     kept = serde.encode(replace(state, workers=tuple(newest[:_MAX_WORKERS])))
-    with store._database.transaction() as cursor:
-        cursor.execute(
-            "INSERT OR REPLACE INTO kept VALUES (?, ?)",
-            (encode_id(QUEUE_STATE + run_id), compress(redact_bytes(kept))),
-        )
+    store.replace(QUEUE_STATE + run_id, redact_bytes(kept))
 
 
 def queue_states(store: RunStore, run_ids: Iterable[str]) -> Mapping[str, QueueState]:
     """Return the states of those runs that have one."""
-    keys = [encode_id(QUEUE_STATE + run_id) for run_id in run_ids]
-    if not keys:
-        return {}
-    marks = ", ".join("?" * len(keys))
-    found = store._database.read(f"SELECT key, body FROM kept WHERE key IN ({marks})", keys)
     states = {}
-    for key, body in found:
-        try:
-            states[decode_id(key)[len(QUEUE_STATE) :]] = serde.decode(decompress(body), QueueState)
-        except (WinkError, ValueError):  # damaged, or of another version: it is only for display
-            continue
+    for key, stored in store.find_all([QUEUE_STATE + run_id for run_id in run_ids]).items():
+        with suppress(WinkError):  # of another version: it is only for display
+            states[key.removeprefix(QUEUE_STATE)] = serde.decode(stored, QueueState)
     return states

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...chat import ChatMessage
 from ...secrets import logger_for
-from .rows import StoredRow
+from .stored_row import StoredRow
 
 logger = logger_for(__name__)
 

@@ -1,4 +1,4 @@
-"""A queue of rows, and a thread that commits them.
+"""A queue of rows, a thread that commits them, and the runs whose rows were refused.
 
 Rules of this file:
 1. A row leaves the queue when it is committed, never before.
@@ -148,3 +148,34 @@ class Writer(Generic[T]):
                 self._bytes -= size * len(batch) // (queued or 1)
                 self._failure = None
             return len(batch)
+
+
+class RefusedRuns:
+    """Runs of which rows could not be written: removed, or taken over by another process.
+
+    Such rows can never be written, and may not hold up those of other runs in the queue. Whoever
+    writes the next row of the run, flushes it or finishes it gets the error.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[str, StoreError] = {}
+        self._unreported: set[str] = set()
+
+    def add(self, run_id: str, error: StoreError) -> None:
+        """Remember why rows of a run were refused."""
+        if run_id not in self._errors:
+            self._errors[run_id] = error
+            self._unreported.add(run_id)
+
+    def forget(self, run_id: str) -> None:
+        """Accept rows of a run again, since it has been begun again."""
+        self._errors.pop(run_id, None)
+        self._unreported.discard(run_id)
+
+    def check(self, run_id: str | None = None) -> None:
+        """Raise if rows of the run were refused; without one, if nobody was told of a refusal."""
+        if run_id is None:
+            run_id = next(iter(self._unreported), None)
+        if (error := self._errors.get(run_id or "")) is not None:
+            self._unreported.discard(run_id or "")
+            raise StoreError(str(error)) from error

@@ -8,68 +8,60 @@ one transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..stored_row import KeyState, RowKey
 from .checksums import INTACT, PLACED, READABLE, move
-from .rows import decode_id, encode_id
-from .run_store import RunStore
+from .database import Database
+from .encoding import decode_id, encode_id
 
-Key = tuple[str, str, int]  # experiment, sample id, epoch
 _IN_TRANSIT = 0  # a key that no run has
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stored:
-    """The columns of a row that a resumed run needs."""
-
-    key: Key
-    counted: bool
-    position: int
-    sample_digest: str
-    criteria: str
-    error: bool
-    attempt: int
-    error_source: str | None
+def read_keys(database: Database, run_key: int) -> list[KeyState]:
+    """Return the rows of a run that can be read: those that count, and those set aside."""
+    return _states(database, "run IN (?, ?)", (run_key, -run_key), READABLE)
 
 
-def read_stored(store: RunStore, run_id: str) -> list[Stored]:
-    """Return the rows of a run that can be read, counted or set aside."""
-    database, run_key = store._database, store._run_key(run_id)
+def counted_keys(database: Database, run_key: int) -> dict[RowKey, KeyState]:
+    """Return the rows of a run that count and whose columns can be read, by their key."""
+    return {each.key: each for each in _states(database, "run = ?", (run_key,), INTACT)}
+
+
+def _states(database: Database, of: str, runs: Sequence[int], intact: str) -> list[KeyState]:
     rows = database.read(
         "SELECT experiment, sample, epoch, run, position, sample_digest, criteria, error, attempt, "
-        f"error_source FROM rows WHERE run IN (?, ?) AND {READABLE}",
-        (run_key, -run_key),
+        f"error_source FROM rows WHERE {of} AND {intact}",
+        runs,
     )
     with database.corruption_errors("the rows of a run"):
         return [
-            Stored(
-                (decode_id(experiment), decode_id(sample), epoch),
-                run > 0,
-                position,
-                decode_id(digest),
-                decode_id(criteria),
-                bool(error),
-                attempt,
-                None if source is None else decode_id(source),
+            KeyState(
+                key=(decode_id(experiment), decode_id(sample), epoch),
+                counted=run > 0,
+                position=position,
+                sample_digest=decode_id(digest),
+                criteria=decode_id(criteria),
+                error=bool(error),
+                attempt=attempt,
+                error_source=None if source is None else decode_id(source),
             )
             for experiment, sample, epoch, run, position, digest, criteria, error, attempt, source
             in rows
         ]  # fmt: skip
 
 
-def drop_damaged(store: RunStore, run_id: str) -> None:
+def drop_damaged(database: Database, run_key: int) -> None:
     """Delete the rows of a run whose own columns changed: their key may not be that of a sample."""
-    with store._database.transaction() as cursor:
-        cursor.execute(
-            f"DELETE FROM rows WHERE run = ? AND NOT {INTACT}", (store._run_key(run_id),)
-        )
+    with database.transaction() as cursor:
+        cursor.execute(f"DELETE FROM rows WHERE run = ? AND NOT {INTACT}", (run_key,))
 
 
-def move_rows(store: RunStore, run_id: str, places: Iterable[tuple[Stored, int | None]]) -> None:
+def move_rows(
+    database: Database, run_key: int, places: Iterable[tuple[KeyState, int | None]]
+) -> None:
     """Give each row its position in the dataset; with None, set it aside."""
-    run_key = store._run_key(run_id)
     changed = [
         (row, position)
         for row, position in places
@@ -79,7 +71,7 @@ def move_rows(store: RunStore, run_id: str, places: Iterable[tuple[Stored, int |
         return
     leaving = [row for row, position in changed if position is None]
     returning = {row.key for row, position in changed if not row.counted}
-    with store._database.transaction() as cursor:
+    with database.transaction() as cursor:
         for row in leaving:
             _move(cursor, row, run_key, _IN_TRANSIT)
             if row.key not in returning:  # set aside earlier, with another content
@@ -95,7 +87,7 @@ def move_rows(store: RunStore, run_id: str, places: Iterable[tuple[Stored, int |
 
 
 def _move(
-    cursor: sqlite3.Cursor, row: Stored, before: int, after: int, position: int | None = None
+    cursor: sqlite3.Cursor, row: KeyState, before: int, after: int, position: int | None = None
 ) -> None:
     """Move a row from one run key to another, and to a position."""
     experiment, sample, epoch = _stored_key(row)
@@ -107,13 +99,13 @@ def _move(
     )
 
 
-def _delete(cursor: sqlite3.Cursor, run_key: int, row: Stored) -> None:
+def _delete(cursor: sqlite3.Cursor, run_key: int, row: KeyState) -> None:
     cursor.execute(
         "DELETE FROM rows WHERE run = ? AND experiment = ? AND sample = ? AND epoch = ?",
         (run_key, *_stored_key(row)),
     )
 
 
-def _stored_key(row: Stored) -> tuple[Any, ...]:
+def _stored_key(row: KeyState) -> tuple[Any, ...]:
     experiment, sample, epoch = row.key
     return encode_id(experiment), encode_id(sample), epoch

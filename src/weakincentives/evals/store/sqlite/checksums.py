@@ -8,7 +8,7 @@ The position of a row is combined by exclusive or, so that a row can be moved wi
 other columns. Its run is not covered: a row that changes its run is missing in one tally, and one
 too many in another.
 
-A record of what people say (`store/people.py`) is only ever added, so it has one checksum, of its
+A record of what people say (`people.py`) is only ever added, so it has one checksum, of its
 id, its columns and the header of its body. `record_tallies` holds what the records of a run or
 suite add up to, kept by triggers, as `tallies` does for rows: a record that is missing, because its
 index or a page of it was changed, is noticed like one that cannot be read.
@@ -20,18 +20,18 @@ import struct
 import zlib
 from typing import Any
 
-_COLUMNS = (
-    "CAST(experiment AS BLOB), CAST(sample AS BLOB), epoch, position, attempt, "
-    "CAST(sample_digest AS BLOB), CAST(criteria AS BLOB), passed, error, "
-    "CAST(error_source AS BLOB), value, latency_ms, tokens, cost, CAST(scores AS BLOB), "
-    "judge_tokens, judge_cost, body_checksum, CAST(agent_version AS BLOB)"
-)
+from .columns import MADE
+from .encoding import HEADER, packed_checksum
+
 # The same bytes as a text are another value to SQLite: rows would no longer be grouped with theirs.
 _TYPES = (
     "typeof(experiment) = 'blob' AND typeof(sample) = 'blob' "
     "AND typeof(error_source) IN ('text', 'null') AND typeof(agent_version) IN ('blob', 'null')"
 )
-INTACT = f"({_TYPES} AND intact({_COLUMNS}, checksum))"
+_CHECKED = ", ".join(
+    f"CAST({column.name} AS BLOB)" if column.text else column.name for column in MADE
+)
+INTACT = f"({_TYPES} AND intact({_CHECKED}, checksum))"
 """SQL: whether the columns of a row are unchanged."""
 
 READABLE = (
@@ -43,17 +43,17 @@ READABLE = (
 PLACED = "run = ?, position = ?, checksum = (checksum | ?) - (checksum & ?)"
 """SQL: the assignments that move a row; `move` returns their values. (a | b) - (a & b) is xor."""
 
+_LATER = tuple(column for column in MADE if column.version > 7)  # not named below
 _pack_position = struct.Struct("<q").pack
 _pack_head = struct.Struct("<13qdd").pack
 _pack_judges = struct.Struct("<q?d").pack
-HEADER = 5  # bytes in front of a long value: its kind and its checksum
 
 
 def row_checksum(
+    position: int,
+    epoch: int,
     experiment: Any,
     sample: Any,
-    epoch: int,
-    position: int,
     attempt: int,
     digest: Any,
     criteria: Any,
@@ -65,15 +65,17 @@ def row_checksum(
     tokens: int,
     cost: float | None,
     scores: Any,
-    judge_tokens: int,
-    judge_cost: float | None,
     bodies: int,
     agent_version: Any,
+    judge_tokens: int,
+    judge_cost: float | None,
+    *later: Any,
 ) -> int:
-    """Return the checksum of a row's columns in the order of `INTACT`.
+    """Return the checksum of a row's columns in the order of `MADE`.
 
     This runs for every row, so its parameters are spelled out: unpacking a tuple takes 50 % more
-    time.
+    time. A column that was added later counts only where it has a value, so that the checksums of
+    older rows stay.
     """
     if source is None:
         source = b""
@@ -106,6 +108,9 @@ def row_checksum(
         rest = zlib.crc32(
             _pack_judges(judge_tokens, judged, (judge_cost or 0.0) + 0.0 if judged else 0.0), rest
         )
+    for column, added in zip(_LATER, later, strict=True):
+        if added:
+            rest = zlib.crc32(f"{column.name}={added!r}".encode(), rest)
     return rest ^ zlib.crc32(_pack_position(position))
 
 
@@ -135,11 +140,6 @@ def body_checksum(result: Any, session: Any) -> int:
     """Return the checksum of both long values: that of the headers they begin with."""
     checksum = zlib.crc32(result[:HEADER])
     return zlib.crc32(session[:HEADER], checksum) if session else checksum
-
-
-def packed_checksum(kind: Any, data: Any) -> bytes:
-    """Return the checksum in the header of a long value."""
-    return zlib.crc32(data, kind[0]).to_bytes(4, "big")
 
 
 def has_body(stored: Any, result: Any, session: Any) -> bool:

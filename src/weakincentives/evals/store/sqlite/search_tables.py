@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ...internal.sqlite import truncate_log
+from ....internal.sqlite import truncate_log
 
 VERSION = 3
 

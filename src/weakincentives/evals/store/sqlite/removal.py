@@ -14,13 +14,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import suppress
 
-from ... import serde
-from ...errors import StoreError
+from .... import serde
+from ....errors import StoreError
+from ..value_keys import OUTCOME, QUEUE_STATE, SUBMISSION
+from .database import Database
+from .encoding import decompress, encode_id
 from .people import delete_records
-from .rows import decompress, encode_id
-from .schema import Database
 from .search_tables import empty_index
-from .values import OUTCOME, QUEUE_STATE, SUBMISSION
 
 WAIT_SECONDS = 2.0
 _MARK = encode_id("erase")

@@ -23,38 +23,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import StoreError
-from ...internal.closing import Closing
-from ...internal.escaping import as_text
-from ...internal.sqlite import make_private, write_ahead
-from ...secrets import shorten
-from ..model.errors import error_key
-from ..model.explain import failed_criteria, why_failed
-from ..model.grouping import slice_name
-from ..model.result import EvalResult
-from .listing import row_state
-from .reading import ORDER, ROW, to_row
-from .rows import StoredRow, encode_id
-from .run_store import RunStore
-from .schema import BUSY_SECONDS, register_functions
+from ....errors import StoreError
+from ....internal.closing import Closing
+from ....internal.sqlite import make_private, write_ahead
+from ...model.explain import failed_criteria
+from ..base_store import BaseRunStore
+from ..row_texts import facts, snippets, texts
+from ..stored_row import StoredRow
+from .columns import ORDER, RowColumns
+from .database import BUSY_SECONDS, Database, register_functions
+from .encoding import encode_id
+from .reading import BEFORE_FIRST, columns_of, place_of, to_row
+from .records import find_run_key
 from .search_tables import VERSION, create_tables, index_path, remove_index
 
 _PAGE_ROWS = 200
-_SNIPPET_CHARS = 200
-_MAX_TEXT_CHARS = 1_000_000  # per row
-_MAX_FACTS = 100  # metadata of one row
-_MAX_FACT_CHARS = 200
 
 
 class SearchIndex(Closing):
     """The search index of a run store, with the store attached as `store`."""
 
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
+    def __init__(self, store: BaseRunStore, database: Database) -> None:
+        self._store, self._database = store, database
         self._lock = threading.RLock()
         self._complete: dict[str, Any] = {}  # the state of the rows of runs that are indexed
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._connection = self._opened(store.path)
+        self._connection = self._opened(database.path)
 
     def close(self) -> None:
         """Close the index. The file stays."""
@@ -64,6 +58,12 @@ class SearchIndex(Closing):
                 self._folder.cleanup()
                 self._folder = None
 
+    def run_key(self, run_id: str) -> int:
+        """Return the primary key of a run."""
+        if (key := find_run_key(self._database, run_id)) is None:
+            raise self._store.unknown_run(run_id)
+        return key
+
     def read(self, query: str, values: Any = ()) -> list[Any]:
         """Return all rows of a query."""
         with self._lock, self._reported():
@@ -71,22 +71,22 @@ class SearchIndex(Closing):
 
     def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
         """Index rows of a run for about that long; return how many are indexed, and of how many."""
-        run_key, name = self._store._run_key(run_id), encode_id(run_id)
-        deadline, rows = time.monotonic() + seconds, row_state(self._store, run_id)
+        run_key, name = self.run_key(run_id), encode_id(run_id)
+        deadline, rows = time.monotonic() + seconds, self._store.row_state(run_id)
         if self._complete.get(run_id) == rows:
             done, total = self.state(run_id)
             if done == total:  # otherwise the index was emptied: see `removal.py`
                 return done, total
         self._forget_deleted(name, run_key)
-        last: tuple[Any, ...] = (-1, 0, b"", b"")
+        last = BEFORE_FIRST
         missing = (
-            f"SELECT {ORDER}, {ROW} FROM store.rows "
+            f"SELECT {columns_of('rows')} FROM store.rows "
             "LEFT JOIN store.bodies ON bodies.id = rows.body WHERE rows.run = ? "
             f"AND ({ORDER}) > (?, ?, ?, ?) AND NOT EXISTS (SELECT 1 FROM documents "
             "WHERE documents.run = ? AND documents.body = rows.body "
             f"AND documents.checksum IS rows.body_checksum) ORDER BY {ORDER} LIMIT {_PAGE_ROWS}"
         )
-        while page := self.read(missing, (run_key, *last, name)):
+        while page := [*map(RowColumns._make, self.read(missing, (run_key, *last, name)))]:
             with self._lock, self._reported(), self._connection:
                 # Lock the index first. A process that removes the run empties the index afterwards,
                 # so from here on either the run is gone, or its texts are emptied with the rest.
@@ -94,9 +94,9 @@ class SearchIndex(Closing):
                 if not self.read("SELECT 1 FROM store.runs WHERE run_id = ?", (name,)):
                     break
                 for columns in page:
-                    row = to_row(columns, self._store._database, run_key)
-                    self._add(name, columns[-1], columns[10], row)
-            last = page[-1][:4]
+                    row = to_row(columns, self._database, run_key)
+                    self._add(name, columns.body, columns.body_checksum, row)
+            last = place_of(page[-1])
             if time.monotonic() > deadline:
                 break
         else:
@@ -105,7 +105,7 @@ class SearchIndex(Closing):
 
     def state(self, run_id: str) -> tuple[int, int]:
         """Return how many rows of a run are indexed, and how many there are."""
-        name, run_key = encode_id(run_id), self._store._run_key(run_id)
+        name, run_key = encode_id(run_id), self.run_key(run_id)
         ((done,),) = self.read("SELECT count(*) FROM documents WHERE run = ?", (name,))
         query = (
             "SELECT coalesce((SELECT count FROM store.tallies WHERE run = :run), "
@@ -127,15 +127,15 @@ class SearchIndex(Closing):
         added = execute(
             "INSERT INTO documents (run, body, checksum, input, output, why, failed) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (run, body, checksum, *map(_plain, _snippets(result)), json.dumps(failed)),
+            (run, body, checksum, *map(_plain, snippets(result)), json.dumps(failed)),
         )
         execute(
             "INSERT INTO texts (rowid, text) VALUES (?, ?)",
-            (added.lastrowid, _plain("\n".join(_texts(row)))),
+            (added.lastrowid, _plain("\n".join(texts(row)))),
         )
         verdict = 2 if result.error is not None else int(result.passed)
-        facts = {(run, _plain(fact), body, verdict) for fact in _facts(result, failed)}
-        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?)", facts)
+        found = {(run, _plain(fact), body, verdict) for fact in facts(result, failed)}
+        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?)", found)
 
     def _forget_deleted(self, run: bytes, run_key: int) -> None:
         """Remove documents whose rows are no longer there, if there are more than rows."""
@@ -166,8 +166,8 @@ class SearchIndex(Closing):
             yield
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
-                f"expected a search index next to {self._store.path}, got: {error} - delete "
-                f"{self._store.path.name}-index, which is then rebuilt"
+                f"expected a search index next to {self._database.path}, got: {error} - delete "
+                f"{self._database.path.name}-index, which is then rebuilt"
             ) from error
 
 
@@ -190,61 +190,6 @@ def _connect(path: Path, store: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-# ── what a row is found by ──────────────────────────────────────────────────────────────────────
-
-
-def _snippets(result: EvalResult[Any]) -> Iterator[str]:
-    """Yield the first characters of the input, of the output, and of why it failed."""
-    sample = result.sample
-    values = ("" if sample is None else sample.input, result.output, why_failed(result))
-    for value in values:
-        yield shorten(" ".join(shorten(as_text(value), 4 * _SNIPPET_CHARS).split()), _SNIPPET_CHARS)
-
-
-def _texts(row: StoredRow) -> Iterator[str]:
-    """Yield everything that can be searched for, up to a limit."""
-    left = _MAX_TEXT_CHARS
-    for text in _all_texts(row.result):
-        yield text[:left]
-        left -= len(text)
-        if left <= 0:
-            return
-
-
-def _all_texts(result: EvalResult[Any]) -> Iterator[str]:
-    yield result.sample_id
-    if result.sample is not None:
-        yield as_text(result.sample.input)
-        yield as_text(result.sample.expected)
-    yield as_text(result.output)
-    if result.error is not None:
-        yield result.error_message or ""
-    for score in result.scores:
-        yield as_text(score.reason)
-    trajectory = result.trajectory
-    for message in trajectory.messages if trajectory else ():
-        yield message.content
-        for call in message.tool_calls:
-            yield f"{call.name} {as_text(dict(call.arguments))}"
-
-
-def _facts(result: EvalResult[Any], failed: list[str]) -> Iterator[str]:
-    for name in failed:
-        yield f"failed:{name}"
-    if result.error is not None:
-        yield f"error:{shorten(' | '.join(error_key(result)), _MAX_FACT_CHARS)}"
-    if result.worker:
-        yield f"worker:{result.worker}"
-    trajectory = result.trajectory
-    names = {c.name for m in (trajectory.messages if trajectory else ()) for c in m.tool_calls}
-    for name in sorted(names)[:_MAX_FACTS]:
-        yield f"tool:{name}"
-    for key in list(result.metadata)[:_MAX_FACTS]:
-        fact = f"metadata:{key}={slice_name(result.metadata, key)}"
-        if len(fact) <= _MAX_FACT_CHARS:
-            yield fact
 
 
 def _plain(text: str) -> str:

@@ -4,21 +4,22 @@ Rules of this file:
 1. A record is only ever added, or removed with its run.
 2. Records are read if all that were written are there and unchanged. Otherwise a `StoreError` says
    of which runs how many are not: no figure rests on what a damaged file has left of them.
-3. `repair_records` keeps what can be read. Most damage is in an index, and then that is everything.
+3. `repair` keeps what can be read. Most damage is in an index, and then that is everything.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ... import serde
-from ...errors import StoreError
-from ...secrets import redact_bytes
-from .checksums import HEADER, columns_checksum
-from .rows import compress, decode_id, decompress, encode_id
-from .schema import Database, Storage
+from .... import serde
+from ....errors import StoreError
+from ....secrets import redact_bytes
+from ..run_store import PeopleKind, PeopleRecords
+from .checksums import columns_checksum
+from .database import Database
+from .encoding import HEADER, compress, decode_id, decompress, encode_id
 
 T = TypeVar("T")
 Group = tuple[Any, Any]
@@ -27,7 +28,7 @@ Tallies = dict[Group, tuple[int, int]]
 """The number of records of each group, and the sum of their checksums."""
 
 # The columns that records are found by, beside `id`, `body` and `checksum`.
-_COLUMNS: Mapping[str, tuple[str, ...]] = {
+_COLUMNS: Mapping[PeopleKind, tuple[str, ...]] = {
     "label_draws": ("key", "run_id", "criterion"),
     "human_labels": ("run_id", "criterion", "content"),
     "calibrations": ("run_id", "criterion"),
@@ -45,63 +46,76 @@ _TALLY_COLUMNS = {"run_id": "scope", "suite": "scope", "criterion": "criterion"}
 _MAX_NAMED = 3  # groups in an error message
 
 
-def add_records(store: Storage, table: str, records: Iterable[Any]) -> None:
-    """Add records in one transaction that survives a loss of power: they are people's work."""
-    names = _COLUMNS[table]
-    values = [
-        (
-            [encode_id(getattr(record, name)) for name in names],
-            compress(redact_bytes(serde.encode(record))),
+class SqlitePeopleRecords(PeopleRecords):
+    """The records of what people say, in the file of a run store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, kind: PeopleKind, records: Iterable[Any]) -> None:
+        names = _COLUMNS[kind]
+        values = [
+            (
+                [encode_id(getattr(record, name)) for name in names],
+                compress(redact_bytes(serde.encode(record))),
+            )
+            for record in records
+        ]
+        insert = (
+            f"INSERT INTO {kind} (id, {', '.join(names)}, body, checksum) "
+            f"VALUES (?, {'?, ' * len(names)}?, ?)"
         )
-        for record in records
-    ]
-    insert = (
-        f"INSERT INTO {table} (id, {', '.join(names)}, body, checksum) "
-        f"VALUES (?, {'?, ' * len(names)}?, ?)"
-    )
-    database = store._database
-    with database.transaction(synced=True) as cursor, database.corruption_errors(table):
-        ((last,),) = cursor.execute(f"SELECT coalesce(max(id), 0) FROM {table}")
-        cursor.executemany(
-            insert,
-            [
-                (id, *columns, body, columns_checksum(id, *columns, body[:HEADER]))
-                for id, (columns, body) in enumerate(values, last + 1)
-            ],
+        database = self._database
+        with database.transaction(synced=True) as cursor, database.corruption_errors(kind):
+            ((last,),) = cursor.execute(f"SELECT coalesce(max(id), 0) FROM {kind}")
+            cursor.executemany(
+                insert,
+                [
+                    (id, *columns, body, columns_checksum(id, *columns, body[:HEADER]))
+                    for id, (columns, body) in enumerate(values, last + 1)
+                ],
+            )
+
+    def read(self, kind: PeopleKind, cls: type[T], **columns: str) -> list[T]:
+        database = self._database
+        values = [encode_id(value) for value in columns.values()]
+        where = " AND ".join(f"{name} = ?" for name in columns) or "1"
+        with database.snapshot():
+            written = _written(database, kind, columns)
+            rows = database.read(f"{_select(kind)} WHERE {where} ORDER BY id", values)
+        bodies, found, _ = _intact(kind, rows)
+        if found != written or len(bodies) < len(rows):
+            raise StoreError(_damage(database, kind, written, found))
+        with database.corruption_errors(f"the table {kind}"):
+            return [serde.decode(body, cls) for body in bodies]
+
+    def exist(self, kind: PeopleKind) -> bool:
+        query = (
+            f"SELECT EXISTS (SELECT 1 FROM {kind}) "
+            "OR EXISTS (SELECT 1 FROM record_tallies WHERE kind = ?)"
         )
+        return bool(self._database.read(query, (kind,))[0][0])
 
+    def state(self) -> Hashable:
+        query = "SELECT sum(count), sum(checksums) FROM record_tallies"
+        return tuple(self._database.read(query))
 
-def stored_records(store: Storage, table: str, kind: type[T], **columns: str) -> list[T]:
-    """Return the records of a table with this run (or suite) and criterion, in order.
-
-    Raise a `StoreError` if one of them is missing or was changed.
-    """
-    database = store._database
-    values = [encode_id(value) for value in columns.values()]
-    where = " AND ".join(f"{name} = ?" for name in columns) or "1"
-    with database.snapshot():
-        written = _written(database, table, columns)
-        rows = database.read(f"{_select(table)} WHERE {where} ORDER BY id", values)
-    bodies, found, _ = _intact(table, rows)
-    if found != written or len(bodies) < len(rows):
-        raise StoreError(_damage(database, table, written, found))
-    with database.corruption_errors(f"the table {table}"):
-        return [serde.decode(body, kind) for body in bodies]
-
-
-def has_records(store: Storage, table: str) -> bool:
-    """Return whether any records of this kind were ever written, and not removed."""
-    query = (
-        f"SELECT EXISTS (SELECT 1 FROM {table}) "
-        "OR EXISTS (SELECT 1 FROM record_tallies WHERE kind = ?)"
-    )
-    return bool(store._database.read(query, (table,))[0][0])
-
-
-def people_state(store: Storage) -> tuple[Any, ...]:
-    """Return a value that differs once a label, draw, category or calibration changed."""
-    query = "SELECT sum(count), sum(checksums) FROM record_tallies"
-    return tuple(store._database.read(query))
+    def repair(self) -> list[str]:
+        database, lost = self._database, list[str]()
+        with database.transaction(synced=True) as cursor:
+            for kind in _COLUMNS:
+                written = _written(database, kind, {})
+                cursor.execute(f"REINDEX {kind}")
+                rows = cursor.execute(f"{_select(kind)} NOT INDEXED").fetchall()
+                _, found, damaged = _intact(kind, rows)
+                cursor.executemany(f"DELETE FROM {kind} WHERE id = ?", damaged)
+                cursor.execute("DELETE FROM record_tallies WHERE kind = ?", (kind,))
+                cursor.executemany(
+                    "INSERT INTO record_tallies VALUES (?, ?, ?, ?, ?)",
+                    [(kind, *group, *tally) for group, tally in found.items()],
+                )
+                lost += _differences(kind, written, found)
+        return lost
 
 
 def delete_records(cursor: sqlite3.Cursor, run_id: str) -> None:
@@ -148,31 +162,12 @@ def _categories_in(cursor: sqlite3.Cursor, compared: str, run_id: str) -> Iterat
             yield category
 
 
-def repair_records(store: Storage) -> list[str]:
-    """Rebuild the indexes of all records and drop those that cannot be read; say what is lost."""
-    database, lost = store._database, list[str]()
-    with database.transaction(synced=True) as cursor:
-        for table in _COLUMNS:
-            written = _written(database, table, {})
-            cursor.execute(f"REINDEX {table}")
-            rows = cursor.execute(f"{_select(table)} NOT INDEXED").fetchall()
-            _, found, damaged = _intact(table, rows)
-            cursor.executemany(f"DELETE FROM {table} WHERE id = ?", damaged)
-            cursor.execute("DELETE FROM record_tallies WHERE kind = ?", (table,))
-            cursor.executemany(
-                "INSERT INTO record_tallies VALUES (?, ?, ?, ?, ?)",
-                [(table, *group, *tally) for group, tally in found.items()],
-            )
-            lost += _differences(table, written, found)
-    return lost
-
-
-def _select(table: str) -> str:
+def _select(table: PeopleKind) -> str:
     return f"SELECT id, {', '.join(_COLUMNS[table])}, body, checksum FROM {table}"
 
 
 def _intact(
-    table: str, rows: Iterable[Sequence[Any]]
+    table: PeopleKind, rows: Iterable[Sequence[Any]]
 ) -> tuple[list[bytes], Tallies, list[tuple[Any]]]:
     """Return the JSON of the unchanged records, their tallies, and the ids of the others."""
     bodies: list[bytes] = []
@@ -188,7 +183,7 @@ def _intact(
     return bodies, found, damaged
 
 
-def _group(table: str, row: Sequence[Any]) -> Group:
+def _group(table: PeopleKind, row: Sequence[Any]) -> Group:
     found = dict(zip(_COLUMNS[table], row[1:], strict=False))
     return found["suite"] if "suite" in found else found["run_id"], found.get("criterion", b"")
 

@@ -22,6 +22,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,14 +31,15 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from ... import serde
-from ...clock import Clock
-from ...errors import StoreError, UsageError, WinkError
-from ...internal.forks import process_id
-from ...internal.sqlite import open_private
-from ...secrets import logger_for
-from .deaths import InFlightFile, count_deaths, read_in_flight
-from .schema import Database
+from .... import serde
+from ....clock import Clock
+from ....errors import StoreError, UsageError, WinkError
+from ....internal.forks import process_id
+from ....internal.sqlite import open_private
+from ....secrets import logger_for
+from ..deaths import Deaths, InFlightFile, read_in_flight
+from ..run_store import RunClaim
+from .database import Database
 
 try:
     import fcntl
@@ -101,8 +103,8 @@ def is_alive(path: Path, run_id: bytes, owner: Owner) -> bool | None:
     return None
 
 
-class RunClaim:
-    """A run that belongs to this process until `release`. Made by `RunStore.claim`."""
+class SqliteRunClaim(RunClaim):
+    """A run that belongs to this process until `release`. Made by `SqliteRunStore.claim`."""
 
     def __init__(
         self, database: Database, run_id: str, stored_id: bytes, *, new: bool, clock: Clock
@@ -327,7 +329,29 @@ class RunClaim:
                     return
 
 
-_claims: WeakSet[RunClaim] = WeakSet()
+def count_deaths(
+    cursor: sqlite3.Cursor, run_id: bytes, how: bytes, running: Sequence[tuple[bytes, int]]
+) -> None:
+    """Count one more death for each of the samples that were in flight."""
+    cursor.executemany(
+        "INSERT INTO deaths SELECT id, ?, ?, 1, ?, ? FROM runs WHERE run_id = ? "
+        "ON CONFLICT (run, sample, epoch) DO UPDATE SET "
+        "count = count + 1, alone = alone + excluded.alone, how = excluded.how",
+        [(*sample, int(len(running) == 1), how, run_id) for sample in running],
+    )
+
+
+def read_deaths(database: Database, run_key: int) -> dict[tuple[bytes, int], Deaths]:
+    """Return the deaths of a run by `noted_id` and epoch."""
+    query = "SELECT sample, epoch, count, alone, how FROM deaths WHERE run = ?"
+    with database.corruption_errors("the deaths of a run"):
+        return {
+            (sample, epoch): Deaths(count, alone, how.decode())
+            for sample, epoch, count, alone, how in database.read(query, (run_key,))
+        }
+
+
+_claims: WeakSet[SqliteRunClaim] = WeakSet()
 
 
 def _after_fork_in_child() -> None:

@@ -1,0 +1,149 @@
+"""`BaseRunStore`: what every run store does in the same way, by the rest of the protocol."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ...errors import UsageError
+from ...internal.closing import Closing
+from ...internal.garbage import collector_paused
+from ..model.versions import WorkerVersion
+from ..runs.figures import Figures, run_figures
+from ..runs.report import EvalReport
+from .corrections import corrections_of
+from .manifest import RunManifest, with_workers
+from .records import RunRecord, scope_of
+from .run_store import RunStore
+from .stored_row import KeyState, RowKey, StoredRow
+
+_MAX_LISTED = 5  # run ids in an error message
+_MAX_KNOWN = 1000  # runs among which a similar name is looked for
+_LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
+_NAMED = re.compile(r"(suite|tag):(.+?)(?:~([0-9]{1,9}))?", re.DOTALL)
+
+
+class BaseRunStore(Closing, RunStore):
+    """What every run store does in the same way."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.location!r}>"
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────────────
+
+    def find_run(self, name: str) -> str:
+        several = self.run_ids(name)
+        found = [each for each in several if each == name]
+        if not found and (latest := _LATEST.fullmatch(name)):
+            found = self.run_ids(limit=1, skip=int(latest[1] or 0))
+        if not found and (named := _NAMED.fullmatch(name)):
+            kind, wanted, skip = named[1], named[2], int(named[3] or 0)
+            ids = (m.run_id for m in self.manifests() if wanted in _names(m, kind))
+            found = list(islice(ids, skip, skip + 1))
+        found = found or several
+        if len(found) != 1:
+            raise self.unknown_run(name, sorted(found)[:_MAX_LISTED])
+        return found[0]
+
+    def unknown_run(self, name: str, several: Iterable[str] = ()) -> UsageError:
+        """Return the error for a name that no run has, or several."""
+        if several:
+            return UsageError(
+                f"expected the id of one run, got {name!r}, the beginning of several: "
+                f"{', '.join(several)} ({self.location}) - give more characters of it"
+            )
+        known = self.run_ids(limit=_MAX_KNOWN)
+        if named := _NAMED.fullmatch(name):
+            kind = named[1]
+            names = (each for m in self.manifests(_MAX_KNOWN) for each in _names(m, kind) if each)
+            there = [f"{kind}:{each}" for each in dict.fromkeys(names)][:_MAX_LISTED]
+            hint = f"there are: {', '.join(there)}" if there else f"no run has a {kind}"
+            return UsageError(
+                f"expected a run with {name!r}, found none - {hint} ({self.location})"
+            )
+        near = difflib.get_close_matches(name, known, _MAX_LISTED)
+        listed = ", ".join(near or known[:_MAX_LISTED])
+        hint = f"{'near it' if near else 'the newest'}: {listed}" if known else "there are no runs"
+        return UsageError(f"expected the id of a run, got {name!r} - {hint} ({self.location})")
+
+    def run(self, run_id: str) -> RunRecord:
+        for record in self.runs(ids=[self.find_run(run_id)]):
+            return record
+        raise self.unknown_run(run_id)  # deleted in between
+
+    def tag(
+        self, run_id: str, tags: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
+    ) -> RunManifest:
+        removed = set(remove)
+
+        def tagged(manifest: RunManifest) -> RunManifest:
+            kept = {key: text for key, text in manifest.tags.items() if key not in removed}
+            return replace(manifest, tags={**kept, **(tags or {})})
+
+        return self.change_manifest(self.find_run(run_id), tagged)
+
+    def add_workers(self, run_id: str, versions: Iterable[WorkerVersion]) -> None:
+        added = tuple(versions)
+        self.change_manifest(run_id, lambda manifest: with_workers(manifest, added))
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+    def keys(self, run_id: str) -> dict[RowKey, KeyState]:
+        return {state.key: state for state in self.stored_keys(run_id) if state.counted}
+
+    def row(self, run_id: str, experiment: str, sample_id: str, epoch: int) -> StoredRow | None:
+        for row in self.rows(run_id, samples=[sample_id]):
+            result = row.result
+            if (result.experiment_name, result.sample_id, result.epoch) == (
+                experiment,
+                sample_id,
+                epoch,
+            ):
+                return row
+        return None
+
+    def report(
+        self,
+        run_id: str,
+        *,
+        output_type: Any = Any,
+        input_type: Any = Any,
+        expected_type: Any = Any,
+    ) -> EvalReport[Any]:
+        record = self.run(run_id)
+        manifest, complete = record.manifest, record.status == "complete"
+        types = {
+            "output_type": output_type,
+            "input_type": input_type,
+            "expected_type": expected_type,
+        }
+        with collector_paused():
+            return EvalReport(
+                [row.result for row in self.rows(manifest.run_id, **types)],
+                manifest.run_id,
+                manifest.dataset_name,
+                manifest.config or None,
+                record.note or ("" if complete else f"the run is {record.status}"),
+                corrections=corrections_of(self, manifest),
+                quarantined=manifest.quarantined,
+                decision=manifest.decision,
+                selection=manifest.selection,
+                mixed=record.mixed,
+            )
+
+    def figures(self, run: str | RunRecord, *, confidence: float = 0.95) -> Figures:
+        record = self.run(run) if isinstance(run, str) else run
+        scope = scope_of(record, confidence=confidence)
+        return run_figures(self.table(record.manifest.run_id, scope.keys), scope)
+
+
+def _names(manifest: RunManifest, kind: str) -> Iterator[str]:
+    """Yield the names by which `find_run` finds a run: its suite or dataset, or its tags."""
+    if kind == "tag":
+        yield from (f"{key}={value}" for key, value in manifest.tags.items())
+    else:
+        yield manifest.suite or manifest.dataset_name

@@ -1,0 +1,5 @@
+"""Keys of the values that are kept for a run (`RunStore.keep`): a prefix, and the id of the run."""
+
+SUBMISSION = "submission:"
+QUEUE_STATE = "queue-state:"
+OUTCOME = "eval:"  # the prefix of a worker's result, and a hash of its key
