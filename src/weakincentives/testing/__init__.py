@@ -1,9 +1,9 @@
-"""Real parts for your tests, and contract suites for your own adapters and mailboxes.
+"""Real parts for your tests, and contract suites for your own adapters, mailboxes and run stores.
 
 doubles/    a clock that you advance, sessions with given content, mailboxes that fail on request
 servers/    real HTTP servers on loopback: `ModelServer`, `LangSmithServer`, `OtlpReceiver`, and
             `use_demo_model` for code with a client of OpenAI
-contracts/  `AdapterContract`, `MailboxContract`: suites to inherit
+contracts/  `AdapterContract`, `MailboxContract`, `RunStoreContract`: suites to inherit
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .contracts.adapter import AdapterContract as AdapterContract
     from .contracts.mailbox import MailboxContract as MailboxContract
     from .contracts.mailbox_machine import MailboxMachine as MailboxMachine
+    from .contracts.run_store import RunStoreContract as RunStoreContract
     from .contracts.served_adapter import ServedAdapterContract as ServedAdapterContract
     from .doubles.clock import FakeClock as FakeClock
     from .doubles.mailboxes import (

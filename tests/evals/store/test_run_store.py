@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -117,23 +116,6 @@ def test_every_field_of_a_manifest_is_stored(store: RunStore, manifest: RunManif
     store.delete(manifest.run_id)
 
 
-@pytest.mark.parametrize(
-    "unusual",
-    ["ключ", "'\";--", "a" * 100_000, "\ud800", "x\x00y", "%_", "../..", "\U0001f600", " "],
-)
-def test_unusual_ids_are_stored(store: RunStore, unusual: str) -> None:
-    store.begin(RunManifest(run_id=unusual, created_at=NOW))
-    for sample_id in (unusual, unusual + "2"):
-        store.put(row(sample_id, experiment_name=unusual, run_id=unusual, criteria=unusual))
-    store.finish(unusual, "stopped", unusual)
-
-    assert [r.result.sample_id for r in store.rows(unusual)] == [unusual, unusual + "2"]
-    assert set(store.keys(unusual)) == {(unusual, unusual, 1), (unusual, unusual + "2", 1)}
-    assert store.run(unusual).note == unusual
-    store.delete(unusual)
-    assert [record.manifest.run_id for record in store.runs()] == ["run"]
-
-
 def test_the_reader_passes_the_types_of_outputs_and_samples(store: RunStore) -> None:
     sample = Sample("1", Question("?"), Question("!"))
     store.put(row("1", sample=sample, trajectory=Trajectory(output=Question("!"))))
@@ -226,29 +208,6 @@ def test_the_first_row_of_a_key_stays_with_two_exceptions(
     assert store._database.read("SELECT count(*) FROM bodies") == [(1,)]
 
 
-def test_epochs_experiments_and_runs_have_separate_rows(store: RunStore) -> None:
-    store.begin(RunManifest(run_id="other", created_at=NOW))
-    for more in ({}, {"epoch": 2}, {"experiment_name": "b"}, {"run_id": "other"}):
-        store.put(row("1", **more))
-
-    assert len(ids_and_values(store)) == 3
-    assert len(ids_and_values(store, "other")) == 1
-
-
-def test_rows_come_in_dataset_order(store: RunStore) -> None:
-    keys = [(p, e, x) for p in range(60) for e in (1, 2) for x in ("a", "b")]
-    for position, epoch, name in random.Random(1).sample(keys, len(keys)):
-        store.put(row(str(position), position=position, epoch=epoch, experiment_name=name))
-    store.flush()
-
-    stored_keys = [
-        (r.position, r.result.epoch, r.result.experiment_name) for r in store.rows("run")
-    ]
-    assert stored_keys == keys
-    results = store.report("run").results
-    assert [(int(r.sample_id), r.epoch, r.experiment_name) for r in results] == keys
-
-
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -277,35 +236,6 @@ def test_the_report_has_the_id_dataset_and_config_of_its_run(store: RunStore) ->
 
     assert (report.run_id, report.dataset_name, report.results) == ("run", "qa", ())
     assert report.config == EvalConfig(3, timeout=0.005, max_retries=1, stop_on_error=True)
-
-
-def test_beginning_an_existing_run_continues_it(store: RunStore) -> None:
-    store.put(row("1"))
-    store.finish("run", "interrupted", "^C")
-    assert (store.run("run").status, store.run("run").note) == ("interrupted", "^C")
-
-    changed_manifest = replace(MANIFEST, model="m")
-    store.begin(changed_manifest)
-    record = store.run("run")
-    assert (record.manifest, record.status, record.note) == (changed_manifest, "running", "")
-    assert (record.finished_at, record.total) == (None, 1)
-
-
-def test_runs_are_found_by_id_by_prefix_and_as_latest(store: RunStore) -> None:
-    for index, run_id in enumerate(("ab", "abc1", "abc2", "late")):
-        store.begin(RunManifest(run_id=run_id, created_at=NOW + timedelta(days=index + 1)))
-
-    run_ids = [store.run(key).manifest.run_id for key in ("ab", "abc1", "ru", "la", "latest")]
-    assert run_ids == ["ab", "abc1", "run", "late", "late"]
-    listed = [record.manifest.run_id for record in store.runs()]
-    assert listed == ["late", "abc2", "abc1", "ab", "run"]
-    assert [record.manifest.run_id for record in store.runs(2)] == listed[:2]
-    with pytest.raises(UsageError, match="the beginning of several: abc1, abc2"):
-        store.run("abc")
-    with pytest.raises(UsageError, match=r"got 'abd2' - near it: .*abc2"):
-        store.run("abd2")
-    with pytest.raises(UsageError, match="got 'a' - near it"):
-        store.keys("a")  # `keys` takes no prefixes
 
 
 def test_deleting_a_run_deletes_its_rows(store: RunStore) -> None:
@@ -397,14 +327,3 @@ def test_sessions_are_stored_by_id(store: RunStore) -> None:
         store.load(uuid4())
     with pytest.raises(SnapshotError):
         store.save("bad", b"{}")
-
-
-def test_recent_runs_are_addressed_as_latest_n(store: RunStore) -> None:
-    for day, name in enumerate(("middle", "new"), start=1):
-        store.begin(RunManifest(run_id=name, created_at=NOW + timedelta(days=day)))
-
-    run_ids = [store.run(key).manifest.run_id for key in ("latest", "latest~0", "latest~2")]
-    assert run_ids == ["new", "new", "run"]
-    for key in ("latest~3", "latest~x", "latest~"):
-        with pytest.raises(UsageError, match="expected the id of a run"):
-            store.run(key)

@@ -125,9 +125,9 @@ class RunTable(Sequence[TableRow]):
         if self.keys:
             self._metadata.append(share(tuple(map(share, row.metadata))))
         verdicts = row.verdicts
-        if verdicts is not None:
+        if verdicts:
             verdicts = self._shared.setdefault(tuple(verdicts.items()), verdicts)
-        self._verdicts.append(verdicts)
+        self._verdicts.append(verdicts or None)
         for name, value in row.scores.items():
             if name not in self._scores and len(self._scores) == _MAX_SCORE_COLUMNS:
                 self._more_scores.setdefault(at, {})[name] = value

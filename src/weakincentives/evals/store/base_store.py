@@ -1,26 +1,41 @@
-"""`BaseRunStore`: what every run store does in the same way, by the rest of the protocol."""
+"""`BaseRunStore`: the methods of a run store that others of its methods can answer.
+
+What a store does faster or more safely by itself, it overrides.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
 
-from ...errors import UsageError
+from ... import serde
+from ...errors import StoreError, UsageError, short_repr
 from ...internal.closing import Closing
 from ...internal.garbage import collector_paused
+from ...runtime.session import Session, SessionSnapshot, SessionView
+from ...runtime.session.session import snapshot_bytes
+from ...secrets import redact_bytes
 from ..model.versions import WorkerVersion
 from ..runs.figures import Figures, run_figures
 from ..runs.report import EvalReport
+from ..runs.table import RunTable, row_of
+from .browse import RunBrowser
 from .corrections import corrections_of
+from .deaths import Deaths
 from .manifest import RunManifest, with_workers
 from .records import RunRecord, scope_of
-from .run_store import RunStore
+from .run_store import RowKind, RunStore
 from .stored_row import KeyState, RowKey, StoredRow
 
+T = TypeVar("T")
+
+_SESSION = "session:"  # the prefix of the key of a session
 _MAX_LISTED = 5  # run ids in an error message
 _MAX_KNOWN = 1000  # runs among which a similar name is looked for
 _LATEST = re.compile(r"latest(?:~([0-9]{1,9}))?")
@@ -90,21 +105,76 @@ class BaseRunStore(Closing, RunStore):
         added = tuple(versions)
         self.change_manifest(run_id, lambda manifest: with_workers(manifest, added))
 
+    def manifests(self, limit: int | None = None) -> Iterator[RunManifest]:
+        return (record.manifest for record in self.runs(limit))
+
+    def run_ids(self, start: str = "", *, limit: int | None = None, skip: int = 0) -> list[str]:
+        ids = (manifest.run_id for manifest in self.manifests())
+        end = None if limit is None else skip + limit
+        return list(islice((each for each in ids if each.startswith(start)), skip, end))
+
+    def states(self) -> Mapping[str, Hashable]:
+        return {each: (self.run(each), self.row_state(each)) for each in self.run_ids()}
+
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, row: StoredRow) -> bool:
+        self.put(row)
+        return True
+
+    @property
+    def pending(self) -> int:
+        return 0
+
+    def behind(self, max_rows: int) -> bool:
+        return False
+
+    def table(self, run_id: str, keys: Iterable[str] = (), *, verdicts: bool = False) -> RunTable:
+        keys = tuple(dict.fromkeys(keys))
+        table = RunTable(keys=keys)
+        for row in self.rows(run_id):
+            counted = row_of(row.result, keys)
+            table.append(counted._replace(agent_version=row.agent_version))
+            table.unreadable += bool(row.problem)
+        return table
+
+    def parts(
+        self, run_id: str, cls: type[T], *kinds: RowKind
+    ) -> Iterator[tuple[RowKey, T | None]]:
+        for row in self.rows(run_id, *kinds):
+            part = None if row.problem else serde.decode(serde.encode(row.result), cls)
+            yield row.key, part
+
+    def unreadable(self, run_id: str) -> set[RowKey]:
+        return {row.key for row in self.rows(run_id) if row.problem}
+
+    def check_rows(self, run_id: str) -> None:
+        if count := len(self.unreadable(run_id)):
+            raise StoreError(
+                f"expected the rows of run {run_id} as they were written, got {count:,} that "
+                f"cannot be read ({self.location})"
+            )
+
+    def browser(self) -> RunBrowser:
+        from .row_browser import RowBrowser  # here: runs do not need it
+
+        return RowBrowser(self)
+
+    def drop_damaged(self, run_id: str) -> None:
+        pass
+
+    def deaths(self, run_id: str) -> Mapping[tuple[bytes, int], Deaths]:
+        return {}
+
+    def in_flight_file(self, run_id: str) -> Path | None:
+        return None
 
     def keys(self, run_id: str) -> dict[RowKey, KeyState]:
         return {state.key: state for state in self.stored_keys(run_id) if state.counted}
 
     def row(self, run_id: str, experiment: str, sample_id: str, epoch: int) -> StoredRow | None:
-        for row in self.rows(run_id, samples=[sample_id]):
-            result = row.result
-            if (result.experiment_name, result.sample_id, result.epoch) == (
-                experiment,
-                sample_id,
-                epoch,
-            ):
-                return row
-        return None
+        rows = self.rows(run_id, samples=[sample_id])
+        return next((row for row in rows if row.key == (experiment, sample_id, epoch)), None)
 
     def report(
         self,
@@ -139,6 +209,20 @@ class BaseRunStore(Closing, RunStore):
         record = self.run(run) if isinstance(run, str) else run
         scope = scope_of(record, confidence=confidence)
         return run_figures(self.table(record.manifest.run_id, scope.keys), scope)
+
+    # ── sessions and values ─────────────────────────────────────────────────────────────────────
+
+    def save(self, session_id: UUID | str, session: Session | SessionView | bytes) -> None:
+        self.replace(_SESSION + str(session_id), redact_bytes(snapshot_bytes(session)))
+
+    def load(self, session_id: UUID | str) -> SessionSnapshot:
+        if (stored := self.find(_SESSION + str(session_id))) is None:
+            what = f"the session {short_repr(str(session_id))}"
+            raise StoreError(f"expected {what}, found none ({self.location}) - save it first")
+        return SessionSnapshot.from_bytes(stored)
+
+    def find(self, key: str) -> bytes | None:
+        return self.find_all([key]).get(key)
 
 
 def _names(manifest: RunManifest, kind: str) -> Iterator[str]:

@@ -109,6 +109,18 @@ class Facets:
 ALL_ROWS = RowFilter()
 
 
+def search_terms(text: str) -> list[str]:
+    """Return the words of a search; those in quotes must be together.
+
+    >>> search_terms('refused "port 80" dia')
+    ['refused', 'port 80', 'dia']
+    """
+    terms: list[str] = []
+    for index, part in enumerate(text.split('"')):
+        terms += ([part] if part.strip() else []) if index % 2 else part.split()
+    return terms
+
+
 class RunBrowser(Protocol):
     """Looks at the rows of stored runs, page by page. Threads may share it.
 

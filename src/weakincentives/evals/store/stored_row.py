@@ -38,6 +38,11 @@ class StoredRow:
     problem: str = ""
     agent_version: str = ""
 
+    @property
+    def key(self) -> RowKey:
+        """The key of the row in its run."""
+        return self.result.experiment_name, self.result.sample_id, self.result.epoch
+
     def __post_init__(self) -> None:
         result = self.result
         if not isinstance(result, EvalResult):

@@ -334,7 +334,7 @@ def _order_terms(order: str, descending: bool) -> tuple[_Term, ...]:
     if kind == "criterion" and criterion:
         value = _criterion_value(criterion)
         # Rows without the criterion last, in either direction.
-        return _Term(f"{value.sql} IS NULL", value.values), replace(value, descending=descending)
+        return _Term(f"({value.sql} IS NULL)", value.values), replace(value, descending=descending)
     if order not in _TERMS:
         raise UsageError(f"expected one of {', '.join(ORDERS)}, got {short_repr(order)}")
     return tuple(_Term(term, (), descending) for term in _TERMS[order])

@@ -28,6 +28,7 @@ from ....internal.closing import Closing
 from ....internal.sqlite import make_private, write_ahead
 from ...model.explain import failed_criteria
 from ..base_store import BaseRunStore
+from ..browse import search_terms
 from ..row_texts import facts, snippets, texts
 from ..stored_row import StoredRow
 from .columns import ORDER, RowColumns
@@ -203,12 +204,7 @@ def match_expression(text: str) -> str:
     >>> match_expression('refused "port 80" dia')
     '"refused" "port 80" "dia" *'
     """
-    parts: list[str] = []
-    for index, part in enumerate(text.split('"')):
-        if index % 2:
-            parts += [part] if part.strip() else []
-        else:
-            parts += part.split()
-    quoted = [f'"{part}"' for part in (_plain(part).replace("\0", " ") for part in parts)]
+    terms = (_plain(term).replace("\0", " ") for term in search_terms(text))
+    quoted = [f'"{term}"' for term in terms]
     ends_in_word = bool(text) and not text.endswith(('"', " "))
     return " ".join(quoted) + (" *" if quoted and ends_in_word else "")

@@ -1,0 +1,204 @@
+"""`RowBrowser`: looks at the rows of a run by reading them all, for stores without an index."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...errors import UsageError, short_repr
+from ..model.explain import failed_criteria
+from ..model.result import EvalResult, criterion_values
+from ..runs.figures import Figures, slice_figures
+from .browse import (
+    ALL_ROWS,
+    MAX_PAGE,
+    ORDERS,
+    Facets,
+    RowFilter,
+    RowPage,
+    RowSummary,
+    RunBrowser,
+    Verdict,
+    search_terms,
+)
+from .records import scope_of
+from .row_texts import facts, snippets, texts
+from .run_store import RunStore
+from .stored_row import RowKey, StoredRow
+
+
+class _Row(NamedTuple):
+    """A row, and what it is found by."""
+
+    summary: RowSummary
+    facts: frozenset[str]
+    words: str
+
+    @property
+    def key(self) -> RowKey:
+        return self.summary.experiment, self.summary.sample, self.summary.epoch
+
+
+_VALUES: Mapping[str, Callable[[RowSummary], Any]] = {
+    "position": lambda row: row.position,
+    "sample": lambda row: row.sample.encode("utf-8", "surrogatepass"),
+    "verdict": lambda row: ("fail", "pass", "error").index(row.verdict),
+    "value": lambda row: row.value,
+    "latency": lambda row: row.latency_ms,
+    "tokens": lambda row: (row.tokens or 0) + row.judge_tokens,
+    "cost": lambda row: _cost(row),
+    "epoch": lambda row: row.epoch,
+}
+
+
+class RowBrowser(RunBrowser):
+    """Looks at rows by reading all of them."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def close(self) -> None:
+        pass
+
+    def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
+        total = len(self._store.table(run_id))
+        return total, total
+
+    def rows(
+        self,
+        run_id: str,
+        filter: RowFilter = ALL_ROWS,
+        *,
+        order: str = "position",
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> RowPage:
+        every = list(self._rows(run_id))
+        found = _ordered([row for row in every if _matches(row, filter)], order, descending)
+        start, count = max(0, offset), max(0, min(limit, MAX_PAGE))
+        page = tuple(row.summary for row in found[start : start + count])
+        return RowPage(page, len(found), len(every), len(every))
+
+    def offset_of(
+        self,
+        run_id: str,
+        key: RowKey,
+        filter: RowFilter = ALL_ROWS,
+        *,
+        order: str = "position",
+        descending: bool = False,
+    ) -> int | None:
+        rows = [row for row in self._rows(run_id) if _matches(row, filter)]
+        places = enumerate(_ordered(rows, order, descending))
+        return next((place for place, row in places if row.key == key), None)
+
+    def facets(self, run_id: str) -> Facets:
+        rows = list(self._rows(run_id))
+        groups: dict[str, Counter[str]] = {}
+        for fact in (fact for row in rows for fact in row.facts):
+            kind, _, name = fact.partition(":")
+            groups.setdefault(kind, Counter())[name] += 1
+        metadata: dict[str, dict[str, int]] = {}
+        for name, count in groups.get("metadata", {}).items():
+            key, _, value = name.partition("=")
+            metadata.setdefault(key, {})[value] = count
+        kinds: list[Mapping[str, int]] = [
+            groups.get(kind, {}) for kind in ("failed", "tool", "worker", "error")
+        ]
+        verdicts = Counter[str](row.summary.verdict for row in rows)
+        return Facets(verdicts, kinds[0], kinds[1], kinds[2], kinds[3], metadata)
+
+    def facts(self, run_id: str) -> dict[RowKey, list[str]]:
+        return {row.key: sorted(row.facts) for row in self._rows(run_id)}
+
+    def columns(self, run_id: str) -> tuple[tuple[str, ...], bool]:
+        table = self._store.table(run_id)
+        scored = (row.scores for row in table if not row.error)
+        names = dict.fromkeys(name for scores in scored for name in scores)
+        return tuple(names), any(epoch > 1 for epoch in table.epochs)
+
+    def slices(self, run_id: str, key: str) -> dict[str, Figures]:
+        scope = scope_of(self._store.run(run_id))
+        return slice_figures(self._store.table(run_id, (*scope.keys, key)), scope, key)
+
+    def histogram(self, run_id: str, bins: int = 20) -> list[int]:
+        table = self._store.table(run_id)
+        values = (
+            value for value, error in zip(table.values, table.errors, strict=True) if not error
+        )
+        counts = Counter(int(max(0, min(value * bins, bins - 1))) for value in values)
+        return [counts[index] for index in range(bins)]
+
+    def _rows(self, run_id: str) -> Iterator[_Row]:
+        return map(_row, self._store.rows(run_id))
+
+
+def _row(stored: StoredRow) -> _Row:
+    result: EvalResult[Any] = stored.result
+    failed = [criterion for criterion, _ in failed_criteria(result)]
+    beginning, output, why = snippets(result)
+    verdict: Verdict = "error" if result.error else "pass" if result.passed else "fail"
+    summary = RowSummary(
+        sample=result.sample_id,
+        epoch=result.epoch,
+        experiment=result.experiment_name,
+        position=stored.position,
+        attempt=result.attempt,
+        verdict=verdict,
+        value=result.score.value,
+        latency_ms=result.latency_ms,
+        tokens=result.agent_tokens or None,
+        judge_tokens=result.judge_tokens or 0,
+        cost=result.cost,
+        judge_cost=result.judge_cost,
+        scores=criterion_values(result.score),
+        failed=tuple(failed),
+        input=beginning,
+        output=output,
+        why=why,
+    )
+    return _Row(summary, frozenset(facts(result, failed)), "\n".join(texts(stored)).casefold())
+
+
+def _ordered(rows: list[_Row], order: str, descending: bool) -> list[_Row]:
+    """Return the rows in order; equal ones by position, and last those without the criterion."""
+    kind, _, criterion = order.partition(":")
+    if kind == "criterion" and criterion:
+        with_it = [row for row in rows if criterion in row.summary.scores]
+        without = [row for row in rows if criterion not in row.summary.scores]
+        with_it.sort(key=lambda row: row.summary.scores[criterion], reverse=descending)
+        return with_it + without
+    if order not in _VALUES:
+        raise UsageError(f"expected one of {', '.join(ORDERS)}, got {short_repr(order)}")
+    value = _VALUES[order]
+    return sorted(rows, key=lambda row: value(row.summary), reverse=descending)
+
+
+def _matches(row: _Row, filter: RowFilter) -> bool:
+    summary, cost = row.summary, _cost(row.summary)
+    return (
+        filter.verdict in (None, summary.verdict)
+        and filter.sample in (None, summary.sample)
+        and (filter.samples is None or summary.sample in filter.samples)
+        and (filter.rows is None or row.key in filter.rows)
+        and row.key not in filter.without_rows
+        and _between(filter.min_latency_ms, summary.latency_ms, filter.max_latency_ms)
+        and _between(filter.min_cost, cost, filter.max_cost)
+        and row.facts.issuperset(filter.facts)
+        and all(_has(row.words, term.casefold()) for term in search_terms(filter.text))
+    )
+
+
+def _has(words: str, term: str) -> bool:
+    return re.search(rf"\b{re.escape(term)}", words) is not None
+
+
+def _between(least: float | None, value: float, most: float | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def _cost(summary: RowSummary) -> float:
+    return (summary.cost or 0) + (summary.judge_cost or 0)
