@@ -240,7 +240,7 @@ class SqliteRunBrowser(Closing, RunBrowser):
             f"SELECT {columns_of('rows', bodies=False)} FROM store.rows WHERE run = ? AND body IN "
             f"(SELECT body FROM documents WHERE run = ?) ORDER BY {ORDER}"
         )
-        rows = (RowColumns(*row) for row in self._index.read(query, (run_key, name)))
+        rows = map(RowColumns._make, self._index.read(query, (run_key, name)))
         with self._database.corruption_errors(f"the rows of run {run_id}"):
             return RunTable(
                 (

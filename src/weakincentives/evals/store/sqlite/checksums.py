@@ -108,9 +108,10 @@ def row_checksum(
         rest = zlib.crc32(
             _pack_judges(judge_tokens, judged, (judge_cost or 0.0) + 0.0 if judged else 0.0), rest
         )
-    for column, added in zip(_LATER, later, strict=True):
-        if added:
-            rest = zlib.crc32(f"{column.name}={added!r}".encode(), rest)
+    if later:
+        for column, added in zip(_LATER, later, strict=True):
+            if added:
+                rest = zlib.crc32(f"{column.name}={added!r}".encode(), rest)
     return rest ^ zlib.crc32(_pack_position(position))
 
 

@@ -100,9 +100,7 @@ SQLITE_TYPES = frozenset((int, float, str, bytes, type(None)))
 READ = tuple(column.name for column in COLUMNS if column.name != "run")
 """The columns that are read of a row."""
 # Type checkers want the fields of a named tuple in its definition; these are declared above.
-RowColumns = cast(Any, namedtuple)(
-    "RowColumns", (*READ, "intact", "result", "session"), defaults=(None, None)
-)
+RowColumns = cast(Any, namedtuple)("RowColumns", (*READ, "intact", "result", "session"))
 """What was read of a row: its columns, whether they are unchanged, and its long values."""
 
 

@@ -59,7 +59,7 @@ def read_pages(
     )
     last = BEFORE_FIRST
     while page := database.read(query, (run_key, *values, *last)):
-        rows = [*map(RowColumns._make, page)] if bodies else [RowColumns(*row) for row in page]
+        rows = [*map(RowColumns._make, page)]
         with database.corruption_errors("rows in their order"):
             if place_of(rows[-1]) <= last:  # the loop would never end
                 raise ValueError("others")
@@ -70,7 +70,7 @@ def read_pages(
 def columns_of(table: str, *, bodies: bool = True) -> str:
     """Return the columns of `RowColumns` in SQL."""
     names = ", ".join(f"{table}.{name}" for name in READ)
-    return f"{names}, {INTACT}{', result, session' if bodies else ''}"
+    return f"{names}, {INTACT}, {'result, session' if bodies else 'NULL, NULL'}"
 
 
 def place_of(columns: Any) -> tuple[Any, ...]:
