@@ -22,7 +22,7 @@ from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.execution import add_agent_options, add_name, add_selection
 from ..options.parsing import allow_intermixed_args, whole
-from ..options.runs import add_format, add_store, existing_store, store_path
+from ..options.runs import add_format, add_store, open_existing_store, store_path
 from ..options.selection import selected, why_empty
 from ..options.settings import add_setting, settings_of
 from ..plan import judge_model, suite_from_options, suite_name, suites_of
@@ -77,7 +77,7 @@ def run(args: Namespace) -> int:
     with redirect_stdout(sys.stderr):  # stdout is for data alone
         judge = judge_model(args)
         suites = _suites(args)
-        with existing_store(args) if store_path(args).exists() else nullcontext() as store:
+        with open_existing_store(args) if store_path(args).exists() else nullcontext() as store:
             for target, suite in suites.items():
                 samples = selected(suite.dataset, args.filter, args.sample, args.seed or 0)
                 config = replace(suite.config, **settings_of(args))

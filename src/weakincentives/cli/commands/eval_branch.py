@@ -14,7 +14,7 @@ from ..console.tables import screen
 from ..console.text import one_line
 from ..console.views import line_of
 from ..options.parsing import whole
-from ..options.runs import REFERENCES, add_store, existing_store, same_store
+from ..options.runs import REFERENCES, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
 from ..plan import plans_of
 from . import eval_run
@@ -38,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the branches as a new run; exit code 3 if one of them is an error."""
     with ExitStack() as stack:
-        store = stack.enter_context(existing_store(args))
+        store = stack.enter_context(open_existing_store(args))
         manifest = store.run(args.run_id).manifest
         if not manifest.command:
             raise UsageError(

@@ -23,7 +23,7 @@ from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
 from ..options.parsing import number
 from ..options.queues import add_queue, deployment, safe_url
-from ..options.runs import add_store, existing_store
+from ..options.runs import add_store, open_existing_store
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +87,7 @@ def run(args: Namespace) -> int:
 
     data, to, began = sys.stdout, console(), SYSTEM_CLOCK.monotonic()
     check_output(args)
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         record = _submitted(store) if args.run_id is None else store.run(args.run_id)
         run_id = record.manifest.run_id
         submission = load_submission(store, run_id)

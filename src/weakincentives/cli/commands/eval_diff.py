@@ -13,7 +13,7 @@ from ..console.documents import write_line
 from ..console.tables import print_stdout, screen
 from ..console.trajectories import trajectories_data, trajectories_text
 from ..options.parsing import whole
-from ..options.runs import REFERENCES, add_format, add_store, existing_store
+from ..options.runs import REFERENCES, add_format, add_store, open_existing_store
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0, whether the trajectories differ or not."""
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         before, after = (_row(store, run_id, args) for run_id in (args.before, args.after))
     if args.format == "json":
         write_line(sys.stdout, trajectories_data(before.result, after.result))

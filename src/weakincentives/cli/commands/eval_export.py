@@ -14,7 +14,7 @@ from ...evals import EvalResult
 from ...evals.reporting import preference_rows, sft_rows, write_export
 from ..console.text import pluralize, print_stderr
 from ..options.parsing import number
-from ..options.runs import add_store, existing_store
+from ..options.runs import add_store, open_existing_store
 
 TRAINING = ("sft", "preference")
 COLUMNS = """\
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     if args.run and args.run_id and args.run != args.run_id:
         raise UsageError(f"expected one run, got {args.run!r} and {args.run_id!r}")
     run_id = args.run or args.run_id or "latest"
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         if args.format in TRAINING:
             return _write_training_data(args, store.report(run_id).results)
         if args.min_score is not None or args.criterion:

@@ -20,8 +20,8 @@ from ..options.runs import (
     add_format,
     add_run_filters,
     add_store,
-    existing_store,
     matching_runs,
+    open_existing_store,
     same_store,
 )
 
@@ -54,7 +54,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0, whatever the samples did."""
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         records = matching_runs(store.runs(), args)
         name = args.name or args.suite or args.dataset
         if name is None:

@@ -35,8 +35,8 @@ from ..options.runs import (
     add_format,
     add_run_filters,
     add_store,
-    existing_store,
     matching_runs,
+    open_existing_store,
     same_store,
     store_above,
     store_path,
@@ -105,7 +105,7 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
     matching_runs((), args)  # raises even if there is no store
     if not store_path(args).exists():
         return [], False
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         records = store.runs(None if filtered or limit is None else limit + 1)
         records = matching_runs(records, args)
         rated = [

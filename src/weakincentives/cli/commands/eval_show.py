@@ -34,7 +34,7 @@ from ..console.tables import columns, label_width, print_stdout, rate_text, scre
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
 from ..options.parsing import allow_intermixed_args, whole
-from ..options.runs import add_format, add_run, add_store, existing_store, same_store
+from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 from ..options.selection import filter_of
 
 WORST_SAMPLES = 5
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
     for option, value in (("--epoch", args.epoch), ("--from-message", args.from_message)):
         if value is not None and args.sample_id is None:
             raise UsageError(f"expected a SAMPLE with {option}, got none")
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         if args.sample_id is not None:
             return show_sample(store, args)
         overview = read_overview(store, args.run_id, check=True)

@@ -51,8 +51,8 @@ from ..options.runs import (
     add_format,
     add_run_filters,
     add_store,
-    existing_store,
     matching_runs,
+    open_existing_store,
     same_store,
     used_filters,
 )
@@ -110,7 +110,7 @@ class Line:
 
 def run(args: Namespace) -> int:
     """Return exit code 0, whatever the trend."""
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         lines = [_line(store, records, args) for records in _groups(store, args)]
     if args.format == "json":
         data = [

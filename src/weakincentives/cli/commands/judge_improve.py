@@ -18,7 +18,7 @@ from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_model_settings
 from ..options.parsing import whole
-from ..options.runs import add_format, add_run, add_store, existing_store
+from ..options.runs import add_format, add_run, add_store, open_existing_store
 from ..options.settings import add_setting
 from .judge_calibrate import judge_of
 
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     if args.model and not (args.judge or args.text):
         raise UsageError("expected --judge or --text with --model, got neither")
     with (
-        existing_store(args) as store,
+        open_existing_store(args) as store,
         redirect_stdout(sys.stderr),
     ):  # what a judge prints is not data
         judge = judge_of(args, args.text, "--text") if args.judge or args.text else None

@@ -36,7 +36,7 @@ from ..options.runs import (
     add_confidence,
     add_format,
     add_store,
-    existing_store,
+    open_existing_store,
     store_path,
 )
 from ..options.settings import add_setting
@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
     """Return exit code 0, whatever the ranks."""
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))  # what a judge prints is not data
-        store = stack.enter_context(existing_store(args))
+        store = stack.enter_context(open_existing_store(args))
         records = [store.run(reference) for reference in args.runs]
         ids = [record.manifest.run_id for record in records]
         if len({*ids}) < max(2, len(ids)):

@@ -8,7 +8,7 @@ from ...evals.review import draw_for_labels, write_label_file
 from ...evals.review.label_files import check_label_file
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.parsing import whole
-from ..options.runs import add_run, add_store, existing_store, same_store
+from ..options.runs import add_run, add_store, open_existing_store, same_store
 
 DEFAULT_LABELS = 50
 DEFAULT_FILE = "labels.csv"
@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Return exit code 0; 4 if there is nothing left to label."""
     check_label_file(args.output)  # before anything is drawn
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         sheet = draw_for_labels(
             store,
             args.run_id,

@@ -48,7 +48,7 @@ from ..console.review_screen import (
 from ..console.tables import columns, print_stdout, screen
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.parsing import login_name, whole
-from ..options.runs import add_format, add_run, add_store, existing_store, same_store
+from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 
 KEYS_HELP = """\
 keys:
@@ -98,7 +98,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0; 4 if there is nothing to review or to export."""
-    with existing_store(args) as store:
+    with open_existing_store(args) as store:
         manifest = store.run(args.run_id).manifest
         if args.repair:
             lost = store.people.repair()
