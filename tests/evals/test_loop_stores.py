@@ -201,7 +201,8 @@ def test_an_outcome_store_that_always_fails_is_an_infrastructure_error(method: s
 
 
 def test_a_result_is_sent_as_the_bytes_that_are_stored() -> None:
-    requests, results = (QueueMailbox(MemoryQueue(name)) for name in ("requests", "results"))
+    requests: QueueMailbox[Any] = QueueMailbox(MemoryQueue("requests"))
+    results: QueueMailbox[Any] = QueueMailbox(MemoryQueue("results"))
     store = FlakyOutcomeStore()
     submit_dataset(DATASET[:1], requests)
     loop = EvalLoop(lambda text: "1", exact_match, requests, results, store=store)

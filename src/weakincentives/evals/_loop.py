@@ -266,6 +266,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             done.result,
             worker=_worker_name(),
             made_by=self._made_by(request.run_id, done.agent_version),
+            request_number=request.request_number,
         )
         cost = (result.cost or 0.0) + (result.judge_cost or 0.0)
         with suppress(ProviderError):  # losing a charge is better than losing the result
@@ -478,7 +479,7 @@ def _gave_up_result(
         epoch=request.epoch,
         attempt=message.delivery_count,
     )
-    return replace(result, worker=_worker_name())
+    return replace(result, worker=_worker_name(), request_number=request.request_number)
 
 
 def _packed(result: EvalResult[Any]) -> PackedResult:
@@ -490,7 +491,8 @@ def _packed(result: EvalResult[Any]) -> PackedResult:
     try:
         packed = Packed.of(result)
     except Exception:  # serializing a user's type may raise anything
-        packed = Packed.of(replace(storable(result), worker=result.worker))
+        sent_by = {"worker": result.worker, "request_number": result.request_number}
+        packed = Packed.of(replace(storable(result), **sent_by))
     trajectory = packed.body.trajectory
     if trajectory is None or "[" not in packed.kind:  # no type of the output that could refuse it
         return packed
