@@ -491,8 +491,8 @@ def _packed(result: EvalResult[Any]) -> PackedResult:
     try:
         packed = Packed.of(result)
     except Exception:  # serializing a user's type may raise anything
-        sent_by = {"worker": result.worker, "request_number": result.request_number}
-        packed = Packed.of(replace(storable(result), **sent_by))
+        number, worker = result.request_number, result.worker
+        packed = Packed.of(replace(storable(result), worker=worker, request_number=number))
     trajectory = packed.body.trajectory
     if trajectory is None or "[" not in packed.kind:  # no type of the output that could refuse it
         return packed

@@ -102,7 +102,8 @@ class MemoryLedger:
             results = sorted(self.results.values(), key=_order)
         else:
             run_id, name = self.submission.run_id, self.submission.dataset.name
-            results = [found for key in self.submission.keys() if (found := self.results.get(key))]
+            found = map(self.results.get, self.submission.keys())
+            results = [result for result in found if result is not None]
         missing, count = self.missing(), self.expected - len(self.results)
         if count > 0:
             after = "" if reason else f" after {timeout}"
