@@ -213,6 +213,21 @@ def test_a_result_is_sent_as_the_bytes_that_are_stored() -> None:
     assert message.body.worker.endswith(f":{os.getpid()}")
 
 
+def test_a_mailbox_with_its_own_send_gets_the_result_itself() -> None:
+    sent: list[Any] = []
+
+    class Recording(InMemoryMailbox[Any]):
+        def send(self, body: Any, **options: Any) -> str:
+            sent.append(body)
+            return super().send(body, **options)
+
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
+    submit_dataset(DATASET[:1], requests)
+    EvalLoop(lambda text: "1", exact_match, requests, Recording()).run(max_iterations=1)
+
+    assert [type(body) for body in sent] == [EvalResult]
+
+
 def test_an_invalid_value_from_an_outcome_store_does_not_stop_the_worker() -> None:
     class ReturnsText(FlakyOutcomeStore):
         def find(self, key: str) -> Any:

@@ -574,7 +574,9 @@ class Worker(Generic[T]):
 
     async def send(self, mailbox: Any, body: Any, id: str | None = None) -> None:
         """Send; until the retry timeout, retry while the mailbox is full or unreachable."""
-        if not isinstance(mailbox, QueueMailbox):  # a user's own
+        kind = type(mailbox)
+        own = getattr(kind, "send", None), getattr(kind, "send_all", None)
+        if own != (QueueMailbox.send, QueueMailbox.send_all):  # a user's code
             body = body_of(body)
         send = partial(self._send, mailbox, body, id)
         await self.retry(send, *TRANSIENT)
