@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...evals.comparison import RunOutcomes
 from ...evals.comparison.compare import flips_between
 from ...evals.comparison.measures import Flips
-from ...evals.statistics import (
+from ...evals.stats import (
     flip_power,
     minimum_detectable_flips,
     samples_needed_flips,

@@ -19,7 +19,7 @@ from ...evals import RunStore
 from ...evals.model.grouping import ABSENT
 from ...evals.reporting.documents import changed_settings, overview_data, sample_data, slices_data
 from ...evals.runs.figures import Figures
-from ...evals.statistics import Interval
+from ...evals.stats import Interval
 from ...evals.stats.pass_rate import FEW
 from ...evals.store import StoredRow
 from ...evals.store.find_rows import rows_where, worst
