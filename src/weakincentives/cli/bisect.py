@@ -16,7 +16,7 @@ from ..evals.comparison.gates import check_baseline
 from ..internal.git import run_git
 from .console.comparison import find_runs
 from .console.text import one_line, print_stderr
-from .options.runs import open_store, store_path
+from .options.runs import open_existing_store, store_path
 from .runner import run_all
 
 GOOD, BAD, UNKNOWN, INTERRUPTED = 0, 1, 125, 130  # exit codes; 125 means "skip" to git
@@ -35,7 +35,7 @@ def run_commit(args: Namespace) -> int:
         )
     tag = f"bisect={_commit()}"
     find_runs(args, [args.against])  # raises here, and not at every commit
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         before = [run for run in store.runs() if _tag(run.manifest.tags) == tag]
         if before and before[0].status == "interrupted":
             args.resume = before[0].manifest.run_id

@@ -13,8 +13,8 @@ from ...internal.event_loop import run_sync
 from ..console.tables import screen
 from ..console.text import one_line
 from ..console.views import line_of
-from ..options.parsing import whole
-from ..options.runs import REFERENCES, add_store, open_store, same_store
+from ..options.parsing import whole_number
+from ..options.runs import REFERENCES, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
 from ..plan import plans_of
 from . import eval_run
@@ -25,11 +25,11 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("run_id", metavar="RUN", help=REFERENCES)
     add("sample_id", metavar="SAMPLE", help="id of a sample whose agent took snapshots")
-    add("--at", type=whole(0), metavar="TURN",
+    add("--at", type=whole_number(0), metavar="TURN",
         help="continue after this turn; 0 is the start (default: the last snapshot)")  # fmt: skip
-    add("-n", type=whole(1), default=8, metavar="N",
+    add("-n", type=whole_number(1), default=8, metavar="N",
         help="how often to continue from there (default 8; 1 resumes an attempt)")  # fmt: skip
-    add("--epoch", type=whole(1), metavar="N",
+    add("--epoch", type=whole_number(1), metavar="N",
         help="epoch of the sample (default: the first with that snapshot)")  # fmt: skip
     add_setting(add, "max_concurrent", "default: as in the run")
     add_store(parser)
@@ -38,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the branches as a new run; exit code 3 if one of them is an error."""
     with ExitStack() as stack:
-        store = stack.enter_context(open_store(args))
+        store = stack.enter_context(open_existing_store(args))
         manifest = store.run(args.run_id).manifest
         if not manifest.command:
             raise UsageError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ..console.text import pluralize, print_stderr
 from ..options.queues import Deployment, add_queue, cancel_queued, deployment
-from ..options.runs import REFERENCES, add_store, open_store
+from ..options.runs import REFERENCES, add_store, open_existing_store
 
 if TYPE_CHECKING:
     from ...evals import RunStore
@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Cancel the run; other runs in the queue are not touched."""
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         record = store.run(args.run_id)
         manifest, run_id = record.manifest, record.manifest.run_id
         if manifest.kind != "submission":

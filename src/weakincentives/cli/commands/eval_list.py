@@ -37,7 +37,7 @@ from ..options.runs import (
     add_run_filters,
     add_store,
     matching_runs,
-    open_store,
+    open_existing_store,
     same_store,
     store_above,
     store_path,
@@ -106,7 +106,7 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
     matching_runs((), args)  # raises even if there is no store
     if not store_path(args).exists():
         return [], False
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         records = store.runs(None if filtered or limit is None else limit + 1)
         records = matching_runs(records, args)
         rated = [

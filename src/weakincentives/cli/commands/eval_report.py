@@ -11,7 +11,7 @@ from ...internal.formatting import file_size
 from ...internal.names import file_name
 from ...view import write_page
 from ..console.text import print_stderr
-from ..options.runs import add_run, add_store, open_store
+from ..options.runs import add_run, add_store, open_existing_store
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0, whatever the verdict."""
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         run_id = store.run(args.run_id).manifest.run_id
         path = Path(args.output or f"{file_name(run_id)}.html")
         if path.is_dir():

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 
 from ...errors import UsageError
 from ..options.execution import add_output_options
-from ..options.runs import add_run, add_store, open_store
+from ..options.runs import add_run, add_store, open_existing_store
 from ..options.settings import add_setting, without_stopping
 from . import eval_collect, eval_run
 
@@ -27,7 +27,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Read the command of the run from the store, and continue it."""
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         record = store.run(args.run_id)
     manifest = record.manifest
     if not manifest.command:

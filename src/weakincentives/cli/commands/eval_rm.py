@@ -9,7 +9,7 @@ from ...evals.store.labels import run_title
 from ...evals.store.records import RunRecord
 from ..console.text import confirm, one_line, pluralize, print_stderr
 from ..options.queues import add_queue, cancel_queued, deployment
-from ..options.runs import REFERENCES, add_store, open_store
+from ..options.runs import REFERENCES, add_store, open_existing_store
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Return exit code 0 if the runs are removed, 1 if the answer was no."""
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         # All, before the first is removed: `latest~1` counts from the newest that is left.
         found = {record.manifest.run_id: record for record in map(store.run, args.runs)}
         lines = [

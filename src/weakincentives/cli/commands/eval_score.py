@@ -32,7 +32,7 @@ from ..console.text import one_line, pluralize, print_stderr
 from ..console.views import lines_of_failures
 from ..options.execution import add_gates, add_judge_model, add_tag
 from ..options.parsing import pairs
-from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
 from ..plan import judge_model
 from ..runner import EXIT_CODES, gate, ungated
@@ -91,7 +91,7 @@ class EventLoopEnded(Exception):
 def run(args: Namespace) -> int:
     """Return the exit codes of `wink eval run`."""
     data, changes = sys.stdout, Changes()
-    with redirect_stdout(sys.stderr), open_store(args) as store:  # stdout is for data only
+    with redirect_stdout(sys.stderr), open_existing_store(args) as store:  # stdout is for data only
         before = store.run(args.run_id)
         if not before.stored:
             print_stderr(f"wink: nothing selected: run {before.manifest.run_id} has no rows")

@@ -27,14 +27,14 @@ from ...evals.store.labels import agent_text, commit_text
 from ...evals.store.overview import Overview, overview as read_overview
 from ...evals.store.stored_figures import stored_slices
 from ...internal.formatting import duration
-from ..console.documents import figures_data
+from ..console.documents import benchmark_data
 from ..console.sample_view import show_sample
 from ..console.summary import figures_of, numbers_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
-from ..options.parsing import allow_intermixed_args, whole
-from ..options.runs import add_format, add_run, add_store, open_store, same_store
+from ..options.parsing import allow_intermixed_args, whole_number
+from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 from ..options.selection import filter_of
 
 WORST_SAMPLES = 5
@@ -61,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="with SAMPLE: do not shorten long texts and conversations",
     )
-    add("--from-message", type=whole(1), metavar="N",
+    add("--from-message", type=whole_number(1), metavar="N",
         help="with SAMPLE: print 200 messages from this one on")  # fmt: skip
     add_format(parser)
     add_store(parser)
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
     for option, value in (("--epoch", args.epoch), ("--from-message", args.from_message)):
         if value is not None and args.sample_id is None:
             raise UsageError(f"expected a SAMPLE with {option}, got none")
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         if args.sample_id is not None:
             return show_sample(store, args)
         overview = read_overview(store, args.run_id, check=True)
@@ -261,7 +261,7 @@ def _json(
     """Yield one JSON object, whose samples are written as they are read."""
     head = {
         **overview_data(overview),
-        **figures_data(figures),
+        **benchmark_data(figures),
         "slices": [each for key, found in slices.items() for each in slices_data(key, found)],
         "manifest": overview.record.manifest,
     }

@@ -8,7 +8,7 @@ from ...errors import UsageError
 from ..console.tables import tags_text
 from ..console.text import one_line
 from ..options.parsing import allow_intermixed_args, pairs
-from ..options.runs import REFERENCES, add_store, open_store
+from ..options.runs import REFERENCES, add_store, open_existing_store
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(args: Namespace) -> int:
     tags = pairs(args.tags, "a tag")
     if both := [key for key in args.remove if key in tags]:
         raise UsageError(f"expected to set or to remove the tag {both[0]!r}, got both")
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         manifest = store.run(args.run_id).manifest
         if unknown := [key for key in args.remove if key not in manifest.tags]:
             known = ", ".join(manifest.tags) or "none"

@@ -14,7 +14,7 @@ from ..console.documents import write_line
 from ..console.tables import print_stdout, rate_text, screen, two_columns
 from ..console.text import one_line
 from ..options.parsing import share
-from ..options.runs import REFERENCES, add_confidence, add_format, add_store, open_store
+from ..options.runs import REFERENCES, add_confidence, add_format, add_store, open_existing_store
 
 FIGURES = {
     "tool_call_f1": "tool-call F1",
@@ -64,7 +64,7 @@ def _results(args: Namespace, reference: str) -> list[EvalResult[Any]]:
         from ...contrib.importers import read_k2_results
 
         return list(read_k2_results(reference).results)
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         return list(store.report(store.run(reference).manifest.run_id).results)
 
 

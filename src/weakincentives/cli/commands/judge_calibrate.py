@@ -25,9 +25,9 @@ from ..console.text import one_line, print_stderr
 from ..options.columns import add_columns, columns_of
 from ..options.execution import DATASET_HELP, add_model_settings
 from ..options.parsing import login_name
-from ..options.runs import REFERENCES, add_format, add_store, open_store, same_store
+from ..options.runs import REFERENCES, add_format, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
-from ..plan import agent_model, check_key
+from ..plan import agent_model, check_api_key
 from ..targets import load_reference
 
 FILE = """\
@@ -89,7 +89,7 @@ def _calibrate_run(args: Namespace) -> int:
                 f"expected --run without --{option}, since the judge of the run is calibrated, got "
                 f"both - try another one: wink judge improve {args.run} --judge REF"
             )
-    with open_store(args) as store:
+    with open_existing_store(args) as store:
         manifest = store.run(args.run).manifest
         name = criterion_of(manifest, args.criterion)
         if args.file is not None:
@@ -128,7 +128,7 @@ def _run_data(found: RunCalibration) -> dict[str, Any]:
 
 def judge_of(args: Namespace, text: str | None, option: str) -> Criterion:
     """Return the judge of --judge, with --model as its model; or --model with a criterion."""
-    check_key(args.model)
+    check_api_key(args.model)
     adapter = agent_model(args)
     if (args.judge is None) == (text is None):
         raise UsageError(

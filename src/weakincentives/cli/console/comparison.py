@@ -44,7 +44,7 @@ from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import duration, verdict_word
 from ...internal.matching import ANSWER_STEPS
-from ..options.runs import open_store
+from ..options.runs import open_existing_store
 from .tables import WIDE, columns, label_width, rate_text, rate_title, table_width, tags_text
 from .text import one_line, pluralize, print_stderr
 
@@ -68,7 +68,7 @@ def find_runs(
     The store is opened only if a reference needs it.
     """
     with ExitStack() as stack:
-        store = cache(lambda: stack.enter_context(open_store(args)))
+        store = cache(lambda: stack.enter_context(open_existing_store(args)))
         return [_find_run(reference, store, by, cluster_by) for reference in references]
 
 
@@ -114,7 +114,7 @@ def read_flips(
     details, divergences = [], []
     comparing, aligning = Work(ANSWER_STEPS), Work(ANSWER_STEPS)  # for all comparisons together
     with ExitStack() as stack:
-        store = cache(lambda: stack.enter_context(open_store(args)))
+        store = cache(lambda: stack.enter_context(open_existing_store(args)))
         before, *others = [_source_of(reference, store) for reference in references]
         others = others or [before] * len(comparisons)  # one run: its experiments
         for comparison, after in zip(comparisons, others, strict=True):

@@ -94,7 +94,7 @@ def store_above(path: Path) -> str:
     return next((shlex.quote(str(file)) for file in above if file.exists()), "")
 
 
-def open_store(args: Namespace) -> RunStore:
+def open_existing_store(args: Namespace) -> RunStore:
     """Open the run store, which has to exist: commands that read never create one."""
     path = store_path(args)
     if not path.exists():
