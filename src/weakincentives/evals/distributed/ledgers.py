@@ -29,7 +29,7 @@ MAX_LISTED = 5  # missing samples that a note names
 REFRESH_INTERVAL = 10.0  # seconds between two queries for what other collectors have stored
 
 
-class Ledger(Protocol):
+class ResultLedger(Protocol):
     """Counts the results of a run, each key once.
 
     `count` returns False if the key keeps the result that it has. `commit` makes counted results
