@@ -114,7 +114,7 @@ class _Report:
             if len(runs) > 1
             else f"#/run/{quote(runs[0], '', errors='replace')}"
         )
-        self.title = " · ".join(dict.fromkeys(map(_title, self._records)))
+        self.title = " · ".join(dict.fromkeys(run_title(each.manifest) for each in self._records))
 
     def close(self) -> None:
         """Close the search index."""
@@ -270,10 +270,6 @@ class _Report:
 
 def _key(row: RowSummary) -> RowKey:
     return row.experiment, row.sample, row.epoch
-
-
-def _title(record: RunRecord) -> str:
-    return run_title(record.manifest)
 
 
 def _address(name: str, **params: Any) -> str:
