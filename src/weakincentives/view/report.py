@@ -25,7 +25,7 @@ from .. import serde
 from ..errors import StoreError
 from ..evals import EvalReport, RunStore
 from ..evals.comparison import flip_details, sample_matrix
-from ..evals.store import RunManifest, RunRecord, StoredRow
+from ..evals.store import RunManifest, StoredRow
 from ..evals.store.browse import RowSummary
 from ..evals.store.find_rows import row_of_key
 from ..evals.store.human_labels import RowKey
