@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weakincentives.evals.statistics import (
+from weakincentives.evals.stats import (
     bootstrap_interval,
     mean_interval,
     paired_difference,

@@ -68,6 +68,15 @@ def test_a_name_that_moved_is_offered_for_one_more_version_with_a_warning() -> N
     assert not {"groundedness", "RunManifest"} & {*evals.__all__, *dir(evals)}
 
 
+def test_a_name_that_was_renamed_is_offered_for_one_more_version_with_a_warning() -> None:
+    from weakincentives.evals import comparison, distributed
+
+    with pytest.deprecated_call(match=r"`weakincentives\.evals\.comparison\.SliceComparison` now"):
+        assert comparison.Slice is comparison.SliceComparison  # type: ignore[attr-defined]
+    with pytest.deprecated_call(match=r"distributed\.Ledger` is .*distributed\.ResultLedger` now"):
+        assert distributed.Ledger is distributed.ResultLedger  # type: ignore[attr-defined]
+
+
 def test_every_name_of_the_version_before_is_offered() -> None:
     before = (Path(__file__).parent / "compat" / "names_0.2.txt").read_text().split()
     evals = import_module("weakincentives.evals")

@@ -32,7 +32,7 @@ from weakincentives.evals.engine import attempts as _attempt
 from weakincentives.internal.isolation import run_isolated
 from weakincentives.runtime.agent import main_loop
 from weakincentives.runtime.mailbox import MemoryQueue
-from weakincentives.runtime.mailbox.core.envelope import pack
+from weakincentives.runtime.mailbox.core.envelope import Packed
 from weakincentives.runtime.worker import worker
 from weakincentives.runtime.worker.worker import Worker
 
@@ -154,7 +154,7 @@ def acknowledged_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     async def settle(self: Any, message: Any, result: Any) -> None:
         target = self._target(message)
         await self.worker.acknowledge(message)
-        stored = await self._store_outcome(message, result)
+        stored = await self._store_outcome(message, Packed.of(result))
         await self.worker.send(target, stored, request_key(message.body))
 
     patch.setattr(EvalLoop, "_settle", settle)
@@ -175,7 +175,7 @@ def counted_by_number(patch: pytest.MonkeyPatch) -> None:
 def the_last_result_wins(patch: pytest.MonkeyPatch) -> None:
     async def store_last(self: Any, message: Any, result: Any) -> Any:
         if self._store is not None:
-            self._store.keep(f"eval:{request_key(message.body)}", pack(result))
+            self._store.keep(f"eval:{request_key(message.body)}", result.data)
         return result
 
     patch.setattr(EvalLoop, "_store_outcome", store_last)
@@ -263,7 +263,7 @@ def a_lease_counts_from_before_a_long_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def values_without_json_form_are_sent_unchanged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_loop, "_drop_unserializable", lambda result: result)
+    patch.setattr(_loop, "_packed", Packed.of)
 
 
 def no_value_is_checked(patch: pytest.MonkeyPatch) -> None:

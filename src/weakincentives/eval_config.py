@@ -76,7 +76,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def whole(minimum: int) -> Kind:
+def whole_from(minimum: int) -> Kind:
     """Return the kind of whole numbers that are not below the minimum."""
     return Kind(
         f"a whole number >= {minimum}",
@@ -164,7 +164,7 @@ class EvalConfig:
     """
 
     max_concurrent: int = setting(
-        DEFAULT_CONCURRENCY, whole(1), "maximum concurrent samples", "N",
+        DEFAULT_CONCURRENCY, whole_from(1), "maximum concurrent samples", "N",
         short=("-j",), former=("--max-concurrency",),
     )  # fmt: skip
     _: KW_ONLY
@@ -172,28 +172,29 @@ class EvalConfig:
         None, _NUMBER, "timeout per sample (default none, or the suite's setting)", "SECONDS",
         off=("none", "0"),
     )  # fmt: skip
-    max_retries: int = setting(0, whole(0), "retries of a failed sample", "N")
+    max_retries: int = setting(0, whole_from(0), "retries of a failed sample", "N")
     stop_on_error: bool = setting(
         False, Kind("a bool", lambda value: isinstance(value, bool)),
         "stop starting samples after an error", short=("-x",), former=("--fail-fast",),
     )  # fmt: skip
     max_samples: int | None = setting(
-        None, whole(0), "only the first N samples", "N", group="samples", former=("--limit",)
+        None, whole_from(0), "only the first N samples", "N", group="samples", former=("--limit",)
     )
     epochs: int = setting(
-        1, whole(1), "run each sample N times", "N", group="samples", former=("--repeat",)
+        1, whole_from(1), "run each sample N times", "N", group="samples", former=("--repeat",)
     )
     experiment_name: str = setting(
         BASELINE.name, Kind("a `str`", _is_text), "name of the experiment", "NAME",
         group="results and gates", former=("--experiment",),
     )  # fmt: skip
     seed: int = setting(
-        0, whole(0), "seed of random choices of samples (default 0), and of a model that takes one",
+        0, whole_from(0),
+        "seed of random choices of samples (default 0), and of a model that takes one",
         "S", group="samples",
     )  # fmt: skip
     endpoint: Any = setting(None, _ANYTHING)  # noqa: RUF009  # it returns a field
     max_total_tokens: int | None = setting(
-        None, whole(1), "stop starting samples after N tokens in all, judges included", "N",
+        None, whole_from(1), "stop starting samples after N tokens in all, judges included", "N",
         former=("--max-tokens-total",),
     )  # fmt: skip
     max_total_cost: float | None = setting(

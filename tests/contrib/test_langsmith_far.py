@@ -12,7 +12,7 @@ from tests.contrib.langsmith_fixtures import needs_threads_at_exit
 from tests.processes import TIMEOUT, worker_processes
 from weakincentives import Experiment
 from weakincentives.contrib.langsmith import configure_wink
-from weakincentives.contrib.langsmith.tracer import Node, SpanTracer
+from weakincentives.contrib.langsmith.tracer import SpanNode, SpanTracer
 from weakincentives.evals import (
     Dataset,
     EvalLoop,
@@ -85,7 +85,7 @@ async def test_each_variant_is_an_experiment(clean_langsmith: None, anyio_backen
 
 @pytest.mark.parametrize("header", ["", "{", "[]", "3", '["a", "b"]', "null"])
 def test_invalid_trace_headers_are_ignored(header: str) -> None:
-    ended: list[Node] = []
+    ended: list[SpanNode] = []
     tracer = SpanTracer("p", ended.append, bool, lambda moment: pytest.fail("no id is needed"))
 
     with tracer.attach({"wink-langsmith": header, "langsmith-trace": "somewhere"}):

@@ -15,7 +15,7 @@ from weakincentives.contrib.verifiers.scores import (
     rollout_with_rewards,
     trace_with_rewards,
 )
-from weakincentives.contrib.verifiers.service import Service
+from weakincentives.contrib.verifiers.service import EnvironmentService
 from weakincentives.errors import EvaluatorError, MissingExtraError, ProviderError
 from weakincentives.evals import Sample, Trajectory
 from weakincentives.evals.evaluators import environment_score
@@ -130,7 +130,7 @@ def test_a_service_is_open_while_attempts_run_and_waits_for_cancelled_ones(
     backend: str,
 ) -> None:
     resource = RecordingResource()
-    service = Service(lambda: resource)
+    service = EnvironmentService(lambda: resource)
 
     async def quick(value: str) -> str:
         return value
@@ -162,5 +162,5 @@ def test_an_error_of_an_attempt_is_raised_and_closes_the_service() -> None:
         raise LookupError("broke")
 
     with pytest.raises(LookupError, match="broke"):
-        anyio.run(Service(lambda: resource).run, broken)
+        anyio.run(EnvironmentService(lambda: resource).run, broken)
     assert resource.events == ["open", "close"]

@@ -10,7 +10,7 @@ import pytest
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalReport, EvalResult, Score
 from weakincentives.evals.analysis import flaky, group_by, slices, summarize
-from weakincentives.evals.statistics import flaky as flaky_groups, rate_interval
+from weakincentives.evals.stats import flaky as flaky_groups, rate_interval
 
 
 def result(id: str, value: float = 1.0, error: str | None = None, **metadata: Any) -> Any:

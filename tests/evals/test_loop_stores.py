@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from weakincentives.evals import (
     token_usage_under,
 )
 from weakincentives.runtime import Backoff, InMemoryMailbox, MainLoopConfig
+from weakincentives.runtime.mailbox import MemoryQueue, QueueMailbox
 
 NO_DELAY = Backoff(base=0.0, max_delay=0.0)
 USES_SESSION = all_of(exact_match, token_usage_under(10_000))
@@ -196,6 +198,34 @@ def test_an_outcome_store_that_always_fails_is_an_infrastructure_error(method: s
 
     assert result.error_source == "infrastructure"
     assert "disk full" in (result.error or "")
+
+
+def test_a_result_is_sent_as_the_bytes_that_are_stored() -> None:
+    requests: QueueMailbox[Any] = QueueMailbox(MemoryQueue("requests"))
+    results: QueueMailbox[Any] = QueueMailbox(MemoryQueue("results"))
+    store = FlakyOutcomeStore()
+    submit_dataset(DATASET[:1], requests)
+    loop = EvalLoop(lambda text: "1", exact_match, requests, results, store=store)
+    loop.run(max_iterations=1)
+    (message,) = results.receive()
+
+    assert [message.raw] == list(store.kept.values())
+    assert message.body.worker.endswith(f":{os.getpid()}")
+
+
+def test_a_mailbox_with_its_own_send_gets_the_result_itself() -> None:
+    sent: list[Any] = []
+
+    class Recording(InMemoryMailbox[Any]):
+        def send(self, body: Any, **options: Any) -> str:
+            sent.append(body)
+            return super().send(body, **options)
+
+    requests: InMemoryMailbox[Any] = InMemoryMailbox("requests")
+    submit_dataset(DATASET[:1], requests)
+    EvalLoop(lambda text: "1", exact_match, requests, Recording()).run(max_iterations=1)
+
+    assert [type(body) for body in sent] == [EvalResult]
 
 
 def test_an_invalid_value_from_an_outcome_store_does_not_stop_the_worker() -> None:

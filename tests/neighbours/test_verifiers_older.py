@@ -21,7 +21,7 @@ from weakincentives.contrib.verifiers import (
 )
 from weakincentives.errors import UsageError
 from weakincentives.evals import EvalConfig, EvalReport, evaluate, numeric
-from weakincentives.evals.statistics import pass_at_k, pass_hat_k
+from weakincentives.evals.stats import pass_at_k, pass_hat_k
 from weakincentives.rollouts import Endpoint
 from weakincentives.testing import Fault, ModelServer, ServedRequest
 

@@ -13,7 +13,6 @@ from tests.seeds.questions import QAInput, QAOutput, answers, numeric_judge, qa_
 from weakincentives import Session
 from weakincentives.chat import TokenUsage
 from weakincentives.evals import (
-    Dataset,
     EvalConfig,
     EvalContext,
     EvalReport,
@@ -31,43 +30,9 @@ from weakincentives.evals import (
 from weakincentives.runtime import EventBus, InProcessEventBus, PromptExecuted, PromptRendered
 
 
-@dataclass(slots=True, frozen=True)
-class MathInput:
-    problem: str
-
-
-@dataclass(slots=True, frozen=True)
-class MathExpected:
-    answer: int
-
-
 @pytest.fixture
 def context() -> EvalContext:
     return EvalContext(adapter=None, session=Session(), run_id="test")
-
-
-def test_a_dataset_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "qa_eval.jsonl"
-    path.write_text('{"id": "1", "input": {"question": "Capital of France?"}, "expected": "Paris"}')
-
-    dataset: Dataset[QAInput, str] = load_jsonl(path, QAInput, str)
-
-    assert dataset[0].input == QAInput(question="Capital of France?")
-    assert dataset.name == "qa_eval"
-
-
-def test_a_dataset_in_code() -> None:
-    problems = [("1+1", 2), ("6*7", 42)]
-    dataset = Dataset(
-        name="math-eval",
-        samples=tuple(
-            Sample(id=str(i), input=MathInput(problem=p), expected=MathExpected(answer=a))
-            for i, (p, a) in enumerate(problems)
-        ),
-    )
-
-    assert (dataset.name, dataset.version, len(dataset)) == ("math-eval", "1.0", 2)
-    assert [sample.expected.answer for sample in dataset] == [2, 42]
 
 
 def test_a_score_has_a_criterion_and_a_rationale() -> None:
@@ -75,26 +40,6 @@ def test_a_score_has_a_criterion_and_a_rationale() -> None:
 
     assert (score.criterion, score.value, score.passed) == ("clarity", 0.9, True)
     assert score.rationale == score.reason == "reads well"
-
-
-def test_exact_match_passes(context: EvalContext) -> None:
-    sample = Sample(id="1", input="x", expected="hello")
-
-    scores = exact_match(sample, "hello", context=context)
-
-    assert len(scores) == 1
-    assert scores[0].passed is True
-    assert scores[0].value == 1.0
-    assert scores[0].criterion == "exact_match"
-
-
-def test_exact_match_fails(context: EvalContext) -> None:
-    sample = Sample(id="1", input="x", expected="hello")
-
-    scores = exact_match(sample, "world", context=context)
-
-    assert scores[0].passed is False
-    assert scores[0].value == 0.0
 
 
 def test_contains(context: EvalContext) -> None:

@@ -22,17 +22,6 @@ from weakincentives.evals.judges import (
 from weakincentives.runtime import ControlDispatcher
 
 
-def test_the_rating_scale() -> None:
-    assert RATING_VALUES == {
-        "excellent": 1.0,
-        "good": 0.75,
-        "fair": 0.5,
-        "poor": 0.25,
-        "wrong": 0.0,
-    }
-    assert frozenset({"excellent", "good"}) == PASSING_RATINGS
-
-
 @dataclass(slots=True, frozen=True)
 class SeedsOutput:
     """Structured output from judge prompt."""

@@ -8,7 +8,7 @@ from weakincentives import Experiment, MainLoop
 from weakincentives.adapters import ScriptedAdapter
 from weakincentives.evals import EvalSuite, exact_match
 from weakincentives.evals.judges import groundedness
-from weakincentives.evals.statistics import Interval
+from weakincentives.evals.stats import Interval
 from weakincentives.runtime import InMemoryMailbox, Session
 
 HERE = (EvalSuite, Experiment, InMemoryMailbox, Interval, MainLoop, ScriptedAdapter, Session)

@@ -381,7 +381,7 @@ def model_of(
     return adapter.around(cached(cache, provider=f"{provider}@{server}" if server else provider))
 
 
-def check_key(name: str | None) -> None:
+def check_api_key(name: str | None) -> None:
     """Raise UsageError once if the key of a model is missing, instead of in every sample.
 
     A server at another base URL may need no key.

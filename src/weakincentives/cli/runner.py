@@ -30,7 +30,7 @@ from ..evals.model.redacted_ids import redact_ids
 from ..evals.reporting.export import format_by_suffix, write_export, write_junit
 from ..evals.reporting.github import on_github, report_to_github
 from ..evals.runs.figures import criterion_rates
-from ..evals.statistics import Interval
+from ..evals.stats import Interval
 from ..evals.store.find_rows import worst
 from ..evals.store.overview import Overview, overview
 from ..evals.store.records import scope_of
@@ -40,14 +40,14 @@ from .console.comparison import outcomes_of_file
 from .console.documents import run_data, write_line
 from .console.progress import console, run_showing_progress
 from .console.streams import print_commands
-from .console.summary import Outcome, ending, figures_of, suites_text
+from .console.summary import RunEnding, ending, figures_of, suites_text
 from .console.text import one_line
 from .guard import report_run
 from .options.execution import command_of
 from .options.parsing import minimums, pairs
 from .options.runs import store_path
 from .options.selection import why_empty
-from .plan import Plan, check_key, plan_data, plan_text, plans_of
+from .plan import Plan, check_api_key, plan_data, plan_text, plans_of
 
 EXIT_CODES = {"passed": 0, "failed": 1, "undecided": 3, "inconclusive": 5}
 
@@ -71,10 +71,10 @@ def run_all(args: Namespace) -> int:
             return 4
         if args.dry_run:
             return _dry_run(args, chosen, data, to)
-        check_key(args.model)
-        check_key(args.judge_model)
+        check_api_key(args.model)
+        check_api_key(args.judge_model)
         store = stack.enter_context(open_store(store_path(args)))
-        outcomes: list[Outcome] = []
+        outcomes: list[RunEnding] = []
         several = len(plans) > 1
         for plan, own_args in _separate_outputs(args, chosen) if several else [(chosen[0], args)]:
             outcomes.append(_run(own_args, plan, store, data, to))
@@ -140,8 +140,8 @@ def _is_junit(path: Path) -> bool:
 
 
 def _write_together(
-    args: Namespace, outcomes: list[Outcome], store: RunStore, to: Console
-) -> list[Outcome]:
+    args: Namespace, outcomes: list[RunEnding], store: RunStore, to: Console
+) -> list[RunEnding]:
     """Write all suites into the JUnit files of --output."""
     runs = [_junit_run(args, outcome) for outcome in outcomes]
     for path in filter(_is_junit, map(Path, args.output)):
@@ -153,7 +153,7 @@ def _write_together(
     return outcomes
 
 
-def _junit_run(args: Namespace, outcome: Outcome) -> tuple[str, GateResult | None]:
+def _junit_run(args: Namespace, outcome: RunEnding) -> tuple[str, GateResult | None]:
     """Return the run, with its gate if the failures in JUnit XML follow that."""
     run_id = outcome.found.record.manifest.run_id
     return run_id, outcome.gate if args.junit_failures == "gate" else None
@@ -173,7 +173,7 @@ def _dry_run(args: Namespace, plans: list[Plan], data: TextIO, to: Console) -> i
     return 0
 
 
-def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console) -> Outcome:
+def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console) -> RunEnding:
     run = _build_run(args, plan, store, to)
 
     async def emit(position: int, result: EvalResult[Any]) -> None:
@@ -215,11 +215,11 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
 
 def outcome_of(
     args: Namespace, store: RunStore, run_id: str, seconds: float, epochs: int
-) -> Outcome:
+) -> RunEnding:
     """Return how a run ended, with the exit code that the gates decide."""
     found = overview(store, run_id)
     decided = gate(args, store, found)
-    return Outcome(
+    return RunEnding(
         found=found,
         worst=worst(store, run_id),
         code=EXIT_CODES[decided.outcome],
@@ -231,7 +231,7 @@ def outcome_of(
     )
 
 
-def finish(args: Namespace, outcome: Outcome, store: RunStore, to: Console) -> Outcome:
+def finish(args: Namespace, outcome: RunEnding, store: RunStore, to: Console) -> RunEnding:
     """Print how the run ended, then write the files of --output.
 
     In this order, so that the verdict is printed even if a file cannot be written (exit code 2).
@@ -256,7 +256,7 @@ def finish(args: Namespace, outcome: Outcome, store: RunStore, to: Console) -> O
     return outcome
 
 
-def _write_output(args: Namespace, outcome: Outcome, store: RunStore, path: Path) -> None:
+def _write_output(args: Namespace, outcome: RunEnding, store: RunStore, path: Path) -> None:
     run_id = outcome.found.record.manifest.run_id
     if _is_folder(path):
         store.report(run_id).save(path)
@@ -267,8 +267,8 @@ def _write_output(args: Namespace, outcome: Outcome, store: RunStore, path: Path
 
 
 def _not_written(
-    args: Namespace, outcome: Outcome, path: Path, error: Exception, to: Console
-) -> Outcome:
+    args: Namespace, outcome: RunEnding, path: Path, error: Exception, to: Console
+) -> RunEnding:
     run_id = outcome.found.record.manifest.run_id
     store = ["--store", args.store] if args.store else []
     again = shlex.join(["wink", "eval", "export", run_id, *store, "-o", str(path)])

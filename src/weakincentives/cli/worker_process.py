@@ -20,7 +20,7 @@ from ..errors import MailboxConnectionError, UsageError, WinkError
 from ..runtime.worker.retry import DEFAULT_RETRY_TIMEOUT
 from ..secrets import redact_message
 from .console.text import one_line, print_stderr
-from .options.parsing import number, to_argv, whole
+from .options.parsing import non_negative, to_argv, whole_number
 from .options.queues import Deployment, add_queue, deployment, safe_url
 from .options.settings import add_setting
 from .supervisor import EXIT_FINISHED, RESTARTED, WORKER_NUMBER, Supervisor
@@ -48,30 +48,30 @@ def add_worker_options(parser: ArgumentParser) -> None:
     """Add the options of every worker."""
     add_queue(parser)
     add = parser.add_argument_group("execution").add_argument
-    add("-n", "--processes", type=whole(1), default=1, metavar="N",
+    add("-n", "--processes", type=whole_number(1), default=1, metavar="N",
         help="number of processes; 2 or more are restarted if they die (default 1)")  # fmt: skip
     add_setting(add, "max_concurrent", "default as the suite or loop sets",
         help="concurrent messages per process")  # fmt: skip
-    add("--max-deliveries", type=whole(0), default=0, metavar="N",
+    add("--max-deliveries", type=whole_number(0), default=0, metavar="N",
         help="deliveries of a failing message before it is dead-lettered; 0: a failure becomes a "
         "result without a retry, and a message that kills its worker is delivered 5 times "
         "(default 0)")  # fmt: skip
-    add("--lease", type=number, default=60.0, metavar="SECONDS",
+    add("--lease", type=non_negative, default=60.0, metavar="SECONDS",
         help="redeliver the messages of a dead worker after this time (default 60)")  # fmt: skip
-    add("--retry-timeout", type=number, metavar="SECONDS",
+    add("--retry-timeout", type=non_negative, metavar="SECONDS",
         help="keep a finished result that cannot be stored or sent for this long, then return its "
         "message to the queue (default 300)")  # fmt: skip
     add("--store", metavar="URL",
         help="redis://... or a file for sessions and outcomes; with it, a redelivered message "
         "is not run again")  # fmt: skip
     add("--drain", action="store_true", help="stop when the queue is empty")
-    add("--health-port", type=whole(0), metavar="P",
+    add("--health-port", type=whole_number(0), metavar="P",
         help="serve /health/live, /health/ready, /metrics; N processes on P, P+1, ...")  # fmt: skip
     add("--health-host", default="127.0.0.1", metavar="ADDRESS",
         help="address to serve them on (default 127.0.0.1, this machine only)")  # fmt: skip
-    add("--watchdog", type=number, metavar="SECONDS",
+    add("--watchdog", type=non_negative, metavar="SECONDS",
         help="exit if the worker makes no progress for this long (default off)")  # fmt: skip
-    add("--shutdown-timeout", type=number, default=30.0, metavar="SECONDS",
+    add("--shutdown-timeout", type=non_negative, default=30.0, metavar="SECONDS",
         help="time for messages in flight before they are released (default 30)")  # fmt: skip
 
 

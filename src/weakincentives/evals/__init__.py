@@ -11,7 +11,7 @@ The names for the first weeks are here. The sub-packages have the rest:
     engine        agents, attempts, retries, early stopping, resuming, rescoring
     distributed   the same over mailboxes: `EvalLoop`, submitting, collecting
     comparison    two runs or several, with intervals and tests; `analysis` has slices
-    stats         intervals, differences, power; `statistics` offers them too
+    stats         intervals, differences, power
     audit         is the eval itself sound? and what each sample did over all runs
     reporting     HTML, JUnit, exports
 """

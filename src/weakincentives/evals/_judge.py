@@ -79,7 +79,7 @@ class QuotedSection(MarkdownSection[ParamsT]):
         )
 
 
-def judge_model(adapter: Any, **settings: Any) -> Any:
+def judge_adapter(adapter: Any, **settings: Any) -> Any:
     """Return the adapter of a judge: a model's name, an `Endpoint`, or an adapter.
 
     The settings of `adapter_for` are for a model's name.
@@ -399,7 +399,7 @@ def llm_judge(
             f"text, got {short_repr(adapter)} and {short_repr(criterion)}"
         )
     text, label = criterion, name or criterion
-    model = judge_model(adapter, temperature=temperature, max_tokens=max_tokens, seed=seed)
+    model = judge_adapter(adapter, temperature=temperature, max_tokens=max_tokens, seed=seed)
     prompt, sources = judge_prompt(JUDGE_TEMPLATE, sees, template)
     question = Question(
         label,

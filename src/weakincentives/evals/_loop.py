@@ -67,7 +67,7 @@ from ..internal.public_module import set_public_module
 from ..internal.typevars import ExpectedT, InputT, OutputT
 from ..runtime.mailbox import Mailbox, Message, QueueMailbox
 from ..runtime.mailbox.backends.adapted import receiving_mailbox, sending_mailbox
-from ..runtime.mailbox.core.envelope import pack, redact_when_sent, unpack
+from ..runtime.mailbox.core.envelope import Packed, redact_when_sent, unpack
 from ..runtime.tracing import attach
 from ..runtime.worker.dead_letters import DLQPolicy
 from ..runtime.worker.in_flight import MaxDeliveriesExceeded
@@ -99,6 +99,7 @@ redact_when_sent(EvalResult, redact_ids)
 DESCRIBED_EVERY = 100  # results with a whole description of the worker's version, of each run
 
 RequestMessage = Message[EvalRequest[Any, Any]]
+PackedResult = Packed[EvalResult[Any]]
 
 
 class WorkBudget(Protocol):
@@ -198,6 +199,13 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         check_requirements(self._criterion, self._adapter, self._agent)
         # Now, since the files of a deployment may be replaced while the worker runs.
         self.version = version_of(self._agent, self._criterion, self._adapter)
+        self._spec = RunSpec(  # of the latest run
+            agent=self._agent,
+            criterion=self._criterion,
+            config=EvalConfig(timeout=config.timeout),
+            adapter=self._adapter,
+            clock=config.clock,
+        )
         self._results_of: Counter[str] = Counter()  # by run
         self._noticed: set[tuple[str, str]] = set()  # runs, with the version that they expect
 
@@ -255,7 +263,10 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             done = await self._attempt(request, message.delivery_count)
         self.worker.release_slot(message)
         done.result = result = replace(
-            done.result, made_by=self._made_by(request.run_id, done.agent_version)
+            done.result,
+            worker=_worker_name(),
+            made_by=self._made_by(request.run_id, done.agent_version),
+            request_number=request.request_number,
         )
         cost = (result.cost or 0.0) + (result.judge_cost or 0.0)
         with suppress(ProviderError):  # losing a charge is better than losing the result
@@ -313,15 +324,9 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
     async def _attempt(
         self, request: EvalRequest[InputT, ExpectedT], delivery: int
     ) -> AttemptOutcome:
-        spec = RunSpec(
-            agent=self._agent,
-            criterion=self._criterion,
-            config=EvalConfig(timeout=self._config.timeout),
-            adapter=self._adapter,
-            run_id=request.run_id,
-            experiment=request.experiment,
-            clock=self.worker.clock,
-        )
+        spec, run_id, experiment = self._spec, request.run_id, request.experiment
+        if (spec.run_id, spec.experiment) != (run_id, experiment):
+            self._spec = spec = replace(spec, run_id=run_id, experiment=experiment)
         return await run_attempt(spec, request.sample, request.epoch, tries_before=delivery - 1)
 
     async def _charge_budget(self, tokens: int, cost: float) -> bool:
@@ -342,40 +347,37 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
 
     async def _settle(self, message: RequestMessage, result: EvalResult[Any]) -> None:
         """Store, send, acknowledge."""
-        stored = await self._store_outcome(message, _drop_unserializable(result))
+        stored = await self._store_outcome(message, _packed(result))
         await self._send_and_acknowledge(message, stored)
 
-    async def _load_outcome(
-        self, request: EvalRequest[InputT, ExpectedT]
-    ) -> EvalResult[Any] | None:
+    async def _load_outcome(self, request: EvalRequest[InputT, ExpectedT]) -> PackedResult | None:
         """Return the result of an earlier delivery, or of a copy of the request."""
         if self._store is None:
             return None
         data = await self._find_outcome(self._store, OUTCOME + request_key(request))
         return None if data is None else _decode_outcome(data)
 
-    async def _store_outcome(
-        self, message: RequestMessage, result: EvalResult[Any]
-    ) -> EvalResult[Any]:
+    async def _store_outcome(self, message: RequestMessage, result: PackedResult) -> PackedResult:
         """Store a result; return it, or the one that another worker stored first.
 
         Errors are not stored, so that a request that is sent again runs again.
         """
         if self._store is None:
             return result
-        if not result.success:
-            return await self._load_outcome(message.body) or result
-        data = pack(result)
-        key = OUTCOME + request_key(message.body)
-        stored = await self._keep_outcome(self._store, key, data)
-        return result if stored == data else _decode_outcome(stored) or result
+        if result.body.success:
+            key = OUTCOME + request_key(message.body)
+            data = await self._keep_outcome(self._store, key, result.data)
+            first = None if data == result.data else _decode_outcome(data)
+        else:
+            first = await self._load_outcome(message.body)
+        return first or result
 
-    async def _send_and_acknowledge(self, message: RequestMessage, result: EvalResult[Any]) -> None:
+    async def _send_and_acknowledge(self, message: RequestMessage, result: PackedResult) -> None:
         if (problem := await self._send(message, result)) is None:
             self.worker.counts["evaluated"] += 1
             await self.worker.acknowledge(message)
         else:  # for example a result that is too large; an error result is small
-            error_result = _gave_up_result(message, problem)
+            error_result = _packed(_gave_up_result(message, problem))
             await self._send_error_and_dead_letter(message, problem, error_result)
 
     async def _give_up(
@@ -388,12 +390,13 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         if not isinstance(message.body, EvalRequest) or self._target(message) is None:
             await self.worker.dead_letter(message, error)
             return
-        result = _gave_up_result(message, error, last)
+        result = _packed(_gave_up_result(message, error, last))
         try:
             result = await self._store_outcome(message, result)
         except StoreError as problem:
-            logger.warning("cannot look for an earlier result of %s: %s", result.sample_id, problem)
-        if result.success:  # an earlier delivery stored it, and crashed before sending it
+            sample_id = result.body.sample_id
+            logger.warning("cannot look for an earlier result of %s: %s", sample_id, problem)
+        if result.body.success:  # an earlier delivery stored it, and crashed before sending it
             await self._send_and_acknowledge(message, result)
         else:
             await self._send_error_and_dead_letter(message, error, result)
@@ -402,24 +405,23 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
         self,
         message: RequestMessage,
         error: BaseException,
-        result: EvalResult[Any],
+        result: PackedResult,
     ) -> None:
         async def report() -> None:
             if (problem := await self._send(message, result)) is not None:
-                logger.warning("the result of %s is lost: %s", result.sample_id, problem)
+                logger.warning("the result of %s is lost: %s", result.body.sample_id, problem)
                 self.worker.counts["unanswered"] += 1
 
         await self.worker.dead_letter(message, error, report)
 
-    async def _send(self, message: RequestMessage, result: EvalResult[Any]) -> MailboxError | None:
+    async def _send(self, message: RequestMessage, result: PackedResult) -> MailboxError | None:
         """Send a result; return the error if the mailbox will never take it."""
         target = self._target(message)
         if target is None:
             return ReplyNotAvailableError(
-                f"expected an open mailbox for the result of {result.sample_id!r}, got a closed "
-                f"one ({message.reply_address!r})"
+                "expected an open mailbox for the result of "
+                f"{result.body.sample_id!r}, got a closed one ({message.reply_address!r})"
             )
-        result = result if result.worker else replace(result, worker=_worker_name())
         return await permanent_failure(self.worker.send(target, result, request_key(message.body)))
 
     def _target(self, message: RequestMessage) -> Mailbox[Any] | None:
@@ -447,14 +449,13 @@ def _worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _decode_outcome(data: bytes) -> EvalResult[Any] | None:
+def _decode_outcome(data: bytes) -> PackedResult | None:
     """Return a stored result, or None if it is damaged, as if there were none."""
     try:
-        result: EvalResult[Any] = unpack(data, EvalResult)[0]
+        return Packed.of(unpack(data, EvalResult)[0])
     except SerializationError as error:
         logger.warning("a stored result is damaged, so its sample runs again: %s", error)
         return None
-    return result
 
 
 def _gave_up_result(
@@ -470,7 +471,7 @@ def _gave_up_result(
     text = redact_message(f"{gave_up}: {error}")
     if last is not None:
         return replace(last, error=text)
-    return error_without_attempt(
+    result = error_without_attempt(
         request.sample,
         text,
         run_id=request.run_id,
@@ -478,26 +479,29 @@ def _gave_up_result(
         epoch=request.epoch,
         attempt=message.delivery_count,
     )
+    return replace(result, worker=_worker_name(), request_number=request.request_number)
 
 
-def _drop_unserializable(result: EvalResult[Any]) -> EvalResult[Any]:
-    """Return the result as a receiver can decode it, with the same verdict.
+def _packed(result: EvalResult[Any]) -> PackedResult:
+    """Return the result as a receiver can decode it, with the same verdict, and its encoding.
 
     What JSON cannot represent is dropped, as in a run store. An output that cannot be rebuilt from
     its JSON, such as a dataclass with a field of the wrong type, is sent as plain data.
     """
     try:
-        data = pack(result)
+        packed = Packed.of(result)
     except Exception:  # serializing a user's type may raise anything
-        result = storable(result)
-        data = pack(result)
+        number, worker = result.request_number, result.worker
+        packed = Packed.of(replace(storable(result), worker=worker, request_number=number))
+    trajectory = packed.body.trajectory
+    if trajectory is None or "[" not in packed.kind:  # no type of the output that could refuse it
+        return packed
     try:
-        unpack(data, EvalResult)
+        unpack(packed.data, EvalResult)
     except SerializationError:
-        if (trajectory := result.trajectory) is not None:
-            plain = replace(trajectory, output=serde.plain(trajectory.output))
-            return replace(result, trajectory=plain)
-    return result
+        plain = replace(trajectory, output=serde.plain(trajectory.output))
+        return Packed.of(replace(packed.body, trajectory=plain))
+    return packed
 
 
 set_public_module("weakincentives.evals", globals(), __all__)

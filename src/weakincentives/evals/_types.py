@@ -243,6 +243,7 @@ class EvalRequest(Generic[InputT, ExpectedT]):
     """A request to evaluate one sample, as it is sent through a mailbox.
 
     A worker of another version than `expect` (`WorkerVersion`, as text) returns it to the queue.
+    `request_number` counts the requests of a run in the order of its dataset, from 1; 0 is unknown.
     """
 
     sample: Sample[InputT, ExpectedT]
@@ -252,6 +253,7 @@ class EvalRequest(Generic[InputT, ExpectedT]):
     run_id: str = ""
     epoch: int = 1
     expect: str = ""
+    request_number: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample, Sample):
@@ -260,6 +262,7 @@ class EvalRequest(Generic[InputT, ExpectedT]):
             raise UsageError(f"expected an `Experiment`, got {short_repr(self.experiment)}")
         plain_texts(self, "run_id", "expect")
         check_whole(self.epoch, 1, "EvalRequest.epoch")
+        check_whole(self.request_number, 0, "EvalRequest.request_number")
 
 
 set_public_module("weakincentives.evals", globals(), __all__)

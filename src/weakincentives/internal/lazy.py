@@ -17,12 +17,15 @@ def lazy_names(
     """Return `__getattr__`, which also has `__all__`, and `__dir__` for a package.
 
     `moved` has names that the package offers for one more version, by the module that has them now:
-    `{"weakincentives.evals.judges": "judge_panel llm_rubric"}`.
+    `{"weakincentives.evals.judges": "judge_panel llm_rubric"}`. `OLD=NEW` has another name now.
     """
     from importlib import import_module
 
     homes: dict[str, str] = {}
-    new_homes = {name: home for home, names in (moved or {}).items() for name in names.split()}
+    new_places: dict[str, str] = {}
+    for home, names in (moved or {}).items():
+        for old, _, new in (each.partition("=") for each in names.split()):
+            new_places[old] = f"{home}.{new or old}"
 
     def all_homes() -> dict[str, str]:
         if not homes:
@@ -34,18 +37,18 @@ def lazy_names(
             return sorted(
                 all_homes(), key=lambda each: (not each.isupper(), each[0].islower(), each)
             )
-        if name in new_homes:
-            return _moved(package, name, new_homes[name])
+        if name in new_places:
+            return _moved(package, name, new_places[name])
         if name.startswith("__") or name not in all_homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name], package), name)
         vars(import_module(package))[name] = value
         return value
 
-    def names() -> list[str]:
+    def listed() -> list[str]:
         return sorted({*vars(import_module(package)), *all_homes()})
 
-    return get, names
+    return get, listed
 
 
 def _listed(package: str) -> "dict[str, str]":
@@ -66,14 +69,15 @@ def _listed(package: str) -> "dict[str, str]":
     }
 
 
-def _moved(package: str, name: str, home: str) -> "Any":
+def _moved(package: str, name: str, new: str) -> "Any":
     """Return an object from its new place, with a warning that names it."""
     from importlib import import_module
     from warnings import warn
 
     warn(
-        f"`{package}.{name}` is `{home}.{name}` now; the old name goes in the next version",
+        f"`{package}.{name}` is `{new}` now; the old name goes in the next version",
         DeprecationWarning,
         stacklevel=3,
     )
-    return getattr(import_module(home), name)
+    home, _, new_name = new.rpartition(".")
+    return getattr(import_module(home), new_name)

@@ -24,7 +24,7 @@ import msgspec
 
 from .. import serde
 from ..errors import OutputParseError, PromptError, SerializationError, short_repr
-from .typed import name_of
+from .typed import type_label
 
 T = TypeVar("T")
 
@@ -42,17 +42,17 @@ def is_text(wanted: Any) -> bool:
 
 def output_schema(wanted: Any) -> dict[str, Any] | None:
     """Return the JSON schema of structured output; None for plain text."""
-    return None if is_text(wanted) else json_schema(wanted)
+    return None if is_text(wanted) else schema_of(wanted)
 
 
-def json_schema(wanted: Any) -> dict[str, Any]:
+def schema_of(wanted: Any) -> dict[str, Any]:
     """Return the JSON schema of a type; that of an object is not a reference at the top."""
     try:
         schema = msgspec.json.schema(wanted, schema_hook=_hook)
         serde.decoder(wanted)
     except (NameError, TypeError, ValueError) as error:
         raise PromptError(
-            f"expected a type that JSON can fill, got `{name_of(wanted)}`: {error} - "
+            f"expected a type that JSON can fill, got `{type_label(wanted)}`: {error} - "
             "make it a dataclass"
         ) from None
     schema = _closed(schema)
@@ -129,7 +129,7 @@ def parse_output(text: str, wanted: Any = str) -> Any:
     if fits:
         reason = f"{len(fits)} that fit"
     raise OutputParseError(
-        f"expected one JSON value for `{name_of(wanted)}` in the reply, got {reason} - "
+        f"expected one JSON value for `{type_label(wanted)}` in the reply, got {reason} - "
         f"in {short_repr(text, _MAX_QUOTED)}"
     )
 
@@ -145,7 +145,7 @@ def decode_strict(data: bytes | str, wanted: Any) -> Any:
     except _BrokenError:
         raise
     except Exception as error:  # a user's `__post_init__`, or too deep a value
-        name = name_of(wanted)
+        name = type_label(wanted)
         raise SerializationError(f"expected a valid `{name}`, got {error_line(error)}") from error
     return value
 

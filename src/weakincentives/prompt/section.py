@@ -22,7 +22,7 @@ from ..chat import Role
 from ..errors import PromptError, short_repr
 from ..internal.checks import plain_mapping, plain_texts, tuple_of
 from .tool import Tool, is_params_type
-from .typed import ParamsT, Typed, name_of
+from .typed import ParamsT, Typed, type_label
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _DOLLAR = re.compile(
@@ -94,7 +94,7 @@ class MarkdownSection(Typed, Generic[ParamsT]):
         elif not is_params_type(self.params_type):
             raise PromptError(
                 f"expected a dataclass for the parameters of {where}, "
-                f"got `{name_of(self.params_type)}`"
+                f"got `{type_label(self.params_type)}`"
             )
         if self.default_params is None:
             return
@@ -103,7 +103,7 @@ class MarkdownSection(Typed, Generic[ParamsT]):
             _set(self, "default_params", MappingProxyType(given))
         elif type(self.default_params) is not self.params_class:
             raise PromptError(
-                f"expected `{name_of(self.params_type)}` as default parameters of {where}, "
+                f"expected `{type_label(self.params_type)}` as default parameters of {where}, "
                 f"got {short_repr(self.default_params)}"
             )
 

@@ -23,8 +23,8 @@ from ..errors import PromptError, SerializationError, short_repr
 from ..internal.checks import plain_texts
 from ..internal.frozen import frozen_generic
 from ..internal.threads import in_thread
-from .output import decode_strict, error_line, json_schema
-from .typed import ParamsT, ResultT, Typed, name_of
+from .output import decode_strict, error_line, schema_of
+from .typed import ParamsT, ResultT, Typed, type_label
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -178,13 +178,13 @@ class Tool(Typed, Generic[ParamsT, ResultT]):
 
 
 # An environment creates its tools again for every attempt.
-_schema_of_class = lru_cache(maxsize=256)(json_schema)
+_schema_of_class = lru_cache(maxsize=256)(schema_of)
 
 
 def _schema_of(wanted: Any) -> dict[str, Any]:
     if wanted is None:
         return _NO_PARAMETERS
-    return _schema_of_class(wanted) if isinstance(wanted, type) else json_schema(wanted)
+    return _schema_of_class(wanted) if isinstance(wanted, type) else schema_of(wanted)
 
 
 def is_params_type(wanted: Any) -> bool:
@@ -219,7 +219,7 @@ def _match_signature(
     wanted = given
     if first is None and given is not None:
         raise PromptError(
-            f"expected a handler that takes `{name_of(given)}`, got one without - for {where}"
+            f"expected a handler that takes `{type_label(given)}`, got one without - for {where}"
         )
     if first is not None and given is None:
         wanted = _annotation(handler, first, where)
@@ -228,7 +228,7 @@ def _match_signature(
     if first is not None and not is_params_type(wanted):
         raise PromptError(
             f"expected a dataclass for the parameters of {where}, got "
-            f"{'no annotation' if wanted is first.empty else f'`{name_of(wanted)}`'} - "
+            f"{'no annotation' if wanted is first.empty else f'`{type_label(wanted)}`'} - "
             "write Tool[Params, Result](...), or annotate the handler"
         )
 

@@ -34,7 +34,7 @@ class _Alias(GenericAlias):
                 continue
             if kwargs.setdefault(name, wanted) is not wanted:
                 raise PromptError(
-                    f"expected one type, got two - `{cls.__name__}[{name_of(wanted)}]` with "
+                    f"expected one type, got two - `{cls.__name__}[{type_label(wanted)}]` with "
                     f"`{name}={short_repr(kwargs[name])}`; pass one of them"
                 )
         return cls(*args, **kwargs)
@@ -55,7 +55,7 @@ class Typed:
         return _Alias(cls, super().__class_getitem__(items).__args__)  # type: ignore[misc]
 
 
-def name_of(wanted: Any) -> str:
+def type_label(wanted: Any) -> str:
     """Return a type's name for a message: `Answer`, `list[Answer]`."""
     if isinstance(wanted, type) and not isinstance(wanted, GenericAlias):
         return wanted.__qualname__

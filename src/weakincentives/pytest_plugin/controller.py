@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..evals.runs.table import TableRow
     from ..evals.store import RunManifest
     from ..evals.store.run_store import RunClaim
-    from .items import Message
+    from .items import ItemMessage
 
 MAX_LISTED = 5  # failed samples that the summary lists
 MAX_LINE = 300  # characters of such a line
@@ -39,7 +39,7 @@ class Verdict:
 class EvalProgress:
     """The results of one eval so far, by sample and epoch."""
 
-    first: Message
+    first: ItemMessage
     rows: dict[tuple[str, int], TableRow] = field(default_factory=dict)
     worst: list[tuple[float, str]] = field(default_factory=list)
 
@@ -108,9 +108,9 @@ class ControllerPlugin:
         from .. import serde
         from ..evals import EvalResult
         from ..evals.store import StoredRow
-        from .items import Message
+        from .items import ItemMessage
 
-        message = serde.decode(data, Message)
+        message = serde.decode(data, ItemMessage)
         result = serde.decode(message.result, EvalResult[Any])
         if message.group not in self._found:
             self._found[message.group] = EvalProgress(message)

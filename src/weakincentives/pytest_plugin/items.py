@@ -37,7 +37,7 @@ PARAMETER = "wink_case"  # the parameter of an item that has no other
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ItemMessage:
     """The outcome of an item, as it is sent to the controller."""
 
     group: str
@@ -340,7 +340,9 @@ async def _run_case(agent: Agent, run_id: str, case: Case) -> Ran:
     return Ran(outcome, SYSTEM_CLOCK.monotonic() - began)
 
 
-def _message(group: Group, case: Case, agent: Agent, done: AttemptOutcome, note: str) -> Message:
+def _message(
+    group: Group, case: Case, agent: Agent, done: AttemptOutcome, note: str
+) -> ItemMessage:
     suite, session = case.marked.suite, done.session
     if group.manifest is None:
         manifest = build_manifest(
@@ -359,7 +361,7 @@ def _message(group: Group, case: Case, agent: Agent, done: AttemptOutcome, note:
             planned=len(group.cases),
             dataset_digest=DatasetDigest(suite.dataset).finish(),
         )
-    return Message(
+    return ItemMessage(
         group=group.name,
         manifest=group.manifest,
         fail_under=case.marked.fail_under,

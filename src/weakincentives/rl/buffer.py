@@ -25,7 +25,7 @@ from ..evals.engine.agents import prompt_of
 from ..internal.atomic_write import write_whole
 from ..internal.checks import check_whole
 from ..secrets import redact_bytes
-from .groups import GroupFilter, RolloutGroup, group_of, keep_groups
+from .groups import GroupFilter, RolloutGroup, as_group, keep_groups
 
 _VERSION = 1
 
@@ -118,7 +118,7 @@ class DataBuffer:
 
     def add_samples(self, groups: Iterable[Sample[Any, Any] | RolloutGroup]) -> None:
         """Return samples or groups that were not trained on to the buffer."""
-        self._back += map(group_of, groups)
+        self._back += map(as_group, groups)
 
     def _next(self, step: int) -> RolloutGroup | None:
         while self._back:

@@ -47,7 +47,7 @@ class RolloutGroup:
         return [trajectory_of(each, self.rollouts) for each in self.rollouts]
 
 
-def group_of(given: Any) -> RolloutGroup:
+def as_group(given: Any) -> RolloutGroup:
     """Return a group as it is, and a sample as a group without rollouts; refuse the rest."""
     group = RolloutGroup(given) if isinstance(given, Sample) else given
     if not isinstance(group, RolloutGroup):

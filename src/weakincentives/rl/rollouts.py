@@ -25,7 +25,7 @@ from ..evals.engine.agents import Agent, AgentOutput, branch_agent, current
 from ..internal.checks import check_number, check_whole
 from ..rollouts import EnvironmentSnapshot
 from ..secrets import logger_for
-from .groups import RolloutGroup, group_of, has_failed, trajectory_of
+from .groups import RolloutGroup, as_group, has_failed, trajectory_of
 from .scoring import UNSCORED, Scorer, score_groups, scorer_of
 
 _log = logger_for(__name__)
@@ -120,7 +120,7 @@ async def generate_rollouts(
     cancelled, their environments closed, and their samples are in `unfinished`.
     """
     agent = endpoint_agent(endpoint, prepare_messages, environment_factory)
-    plan = Plan(n, max_concurrent, timeout, enough, seed, max_retries)
+    plan = RolloutPlan(n, max_concurrent, timeout, enough, seed, max_retries)
     scorer = None if score_fn is None else scorer_of(score_fn)
     return _warn_of_failures(await roll_out(samples, agent, scorer, plan))
 
@@ -144,7 +144,7 @@ async def branch_rollouts(
     rollouts that share their beginning. Only replies after the snapshot have token traces.
     """
     agent = endpoint_agent(endpoint, None, environment_factory)
-    plan = Plan(n, max_concurrent, timeout, None, seed, max_retries)
+    plan = RolloutPlan(n, max_concurrent, timeout, None, seed, max_retries)
     scorer = None if score_fn is None else scorer_of(score_fn)
     groups: list[RolloutGroup] = []
     for sample, snapshot in snapshots:
@@ -168,7 +168,7 @@ def _warn_of_failures(rollouts: Rollouts) -> Rollouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RolloutPlan:
     """The settings of rollouts, the same in every step of a training."""
 
     n: int
@@ -201,7 +201,7 @@ async def roll_out(
     samples: Iterable[Sample[Any, Any] | RolloutGroup],
     agent: Agent,
     scorer: Scorer | None,
-    plan: Plan,
+    plan: RolloutPlan,
     step: int = 0,
 ) -> Rollouts:
     """Generate rollouts with any agent; `generate_rollouts` makes one from an endpoint."""
@@ -211,7 +211,7 @@ async def roll_out(
     made: dict[str, list[EvalResult[Any]]] = {}
 
     def fresh() -> Iterator[Sample[Any, Any]]:
-        for group in map(group_of, coming):
+        for group in map(as_group, coming):
             if group.id in pulled:
                 raise UsageError(f"expected every sample once, got {group.id!r} twice")
             pulled[group.id] = group

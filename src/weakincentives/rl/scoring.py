@@ -13,7 +13,7 @@ from ..evals import Criterion, EvalContext, Score, criterion
 from ..evals.engine.attempts import rescore_result
 from ..evals.evaluators.signatures import evaluator_name
 from ..internal.concurrency import for_each
-from ..rollouts.environment import call
+from ..rollouts.environment import call_user_function
 from .groups import RolloutGroup
 
 
@@ -96,7 +96,11 @@ async def _group_criterion(
     verdicts: list[Any] = []
     try:
         with anyio.fail_after(timeout):
-            result = await call(scorer.fn, trajectories, group.sample) if trajectories else ()
+            result = (
+                await call_user_function(scorer.fn, trajectories, group.sample)
+                if trajectories
+                else ()
+            )
         verdicts = [*result] if isinstance(result, Iterable) else []
         if len(verdicts) != len(trajectories):
             raise EvaluatorError(

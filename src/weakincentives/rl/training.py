@@ -19,7 +19,7 @@ from ..errors import UsageError, WinkError, short_repr
 from ..evals import EvalReport, Trajectory
 from ..evals.engine import Agent, endpoint_agent
 from ..internal.checks import check_whole
-from ..rollouts.environment import call
+from ..rollouts.environment import call_user_function
 from .advantages import (
     Advantages,
     compared,
@@ -33,7 +33,7 @@ from .advantages import (
 from .buffer import DataBuffer
 from .checkpoint import Checkpoint
 from .groups import GroupFilter, RolloutGroup, keep_groups
-from .rollouts import Plan, Rollouts, roll_out
+from .rollouts import RolloutPlan, Rollouts, roll_out
 from .scoring import Scorer, scorer_of
 from .sequences import Advantage
 
@@ -103,9 +103,11 @@ class RLTrainingConfig:
         _ = self.plan  # checks the rest
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> RolloutPlan:
         """The plan for the rollouts of each step."""
-        return Plan(self.group_size, self.max_concurrent, self.timeout, self.batch_size, self.seed)
+        return RolloutPlan(
+            self.group_size, self.max_concurrent, self.timeout, self.batch_size, self.seed
+        )
 
 
 _LEAST = {
@@ -155,7 +157,7 @@ async def run_rl_training(
     if checkpoint is not None:
         facts = {name: getattr(config, name) for name in _FIXED}
         stored = Checkpoint(checkpoint, backend, data_buffer, facts)
-        history = await call(stored.restore, abandon=False)
+        history = await call_user_function(stored.restore, abandon=False)
     agent = _agent(backend, config)
     log = log_metric or (lambda name, value, *, step: None)
     for step in range(len(history), config.num_steps):
@@ -170,13 +172,13 @@ async def run_rl_training(
                 log(f"train/{name}", value, step=step)
         history.append(entry)
         if stored and len(history) % config.checkpoint_every == 0:
-            await call(stored.write, history, abandon=False)
+            await call_user_function(stored.write, history, abandon=False)
         if on_step is not None:
             pending = on_step(entry, report)
             if inspect.isawaitable(pending):
                 await pending
     if stored and len(history) % config.checkpoint_every:
-        await call(stored.write, history, abandon=False)
+        await call_user_function(stored.write, history, abandon=False)
     return history
 
 
@@ -266,7 +268,9 @@ async def _train_step(
     if not trajectories:
         return None
     # Not abandoned on cancellation, since the thread is changing weights.
-    loss = float(await call(backend.train_step, trajectories, advantages, abandon=False))
+    loss = float(
+        await call_user_function(backend.train_step, trajectories, advantages, abandon=False)
+    )
     if not math.isfinite(loss):
         raise WinkError(
             f"expected a finite loss from `{type(backend).__qualname__}.train_step`, got {loss} - "

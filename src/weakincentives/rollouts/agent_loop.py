@@ -17,7 +17,7 @@ from ..runtime.agent.adapter_calls import adapter_call
 from ..runtime.agent.provider import PromptResponse
 from ..runtime.session import Session
 from .endpoint import Adapter, endpoint_of
-from .environment import call
+from .environment import call_user_function
 from .trajectory import Trajectory
 
 _NAME = "agent"
@@ -121,7 +121,7 @@ async def _conversed(
     max_replies = max_turns + _replies(conversation)
     response = await converse(max_turns)
     while respond is not None and response.finish_reason != "max_turns":
-        answer = await call(respond, tuple(conversation))
+        answer = await call_user_function(respond, tuple(conversation))
         if answer is None:
             return response
         conversation.append(ChatMessage("user", answer))
@@ -155,7 +155,7 @@ async def _tools_of(env: Any) -> tuple[Tool[Any, Any], ...]:
     """Return the tools of an environment, which may be an attribute or a method."""
     tools = getattr(env, "tools", ())
     if callable(tools):
-        tools = await call(tools)
+        tools = await call_user_function(tools)
     where = f"{type(env).__qualname__}.tools"
     found = tuple_of(Tool, tools, where, "pass Tool(name, description, handler)")
     names = [tool.name for tool in found]

@@ -18,7 +18,7 @@ from ..adapters.names import split_name
 from ..chat import ChatMessage
 from ..errors import ProviderError, UsageError, short_repr
 from ..internal.checks import check_number, whole_or_none
-from .environment import call
+from .environment import call_user_function
 
 Adapter = ModelAdapter[Any] | ProviderAdapter[Any] | AsyncProviderAdapter[Any]
 
@@ -162,7 +162,7 @@ def _function_adapter(fn: Callable[..., Any]) -> ModelAdapter[Any]:
         pass
 
     async def ask(request: ModelRequest) -> ModelReply:
-        reply = await call(fn, list(request.messages))
+        reply = await call_user_function(fn, list(request.messages))
         if isinstance(reply, ModelReply):
             return reply
         if isinstance(reply, str):

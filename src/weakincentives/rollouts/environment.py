@@ -99,7 +99,7 @@ async def open_environment(
     if factory is None:
         yield None
         return
-    env = await call(factory, *args, abandon=False)
+    env = await call_user_function(factory, *args, abandon=False)
     if env is None:
         raise UsageError(
             f"expected an environment from {short_repr(factory)}, got None - return it"
@@ -122,7 +122,7 @@ async def _close(env: Any, seconds: float) -> CloseError | None:
     failure: CloseError | None = None
     with anyio.move_on_after(seconds, shield=True) as scope:
         try:
-            await call(close)
+            await call_user_function(close)
         except Exception as error:
             failure = CloseError(f"closing `{name}` raised {type(error).__name__}: {error}")
             failure.__cause__ = error
@@ -131,7 +131,7 @@ async def _close(env: Any, seconds: float) -> CloseError | None:
     return failure
 
 
-async def call(fn: Callable[..., Any], *args: Any, abandon: bool = True) -> Any:
+async def call_user_function(fn: Callable[..., Any], *args: Any, abandon: bool = True) -> Any:
     """Call a user's function, sync (in a thread) or async, and return its result.
 
     On cancellation the thread is abandoned, or waited for with `abandon=False`.

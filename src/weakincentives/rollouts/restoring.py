@@ -18,7 +18,7 @@ import anyio
 
 from ..chat import ChatMessage
 from ..errors import UsageError, short_repr
-from .environment import EnvelopeError, call, check_envelope, major_version
+from .environment import EnvelopeError, call_user_function, check_envelope, major_version
 from .snapshot import EnvironmentSnapshot
 
 _SECONDS_AFTER_FAILURE = 5.0  # for a snapshot of an attempt that failed or was cancelled
@@ -34,7 +34,7 @@ async def take_snapshot(
             f"expected an environment with `serialize` for a snapshot, got "
             f"`{type(env).__qualname__}` - see docs/environments.md"
         )
-    return EnvironmentSnapshot.of(await call(serialize), tuple(messages), **lineage)
+    return EnvironmentSnapshot.of(await call_user_function(serialize), tuple(messages), **lineage)
 
 
 async def restore_environment(snapshot: EnvironmentSnapshot, environment_type: type[Any]) -> Any:
@@ -64,7 +64,7 @@ async def restore_environment(snapshot: EnvironmentSnapshot, environment_type: t
     if snapshot.env_kind == kind:
         state = _migrated(state, environment_type, version)
     check_envelope(state, kind, version)
-    return await call(environment_type.deserialize, state)
+    return await call_user_function(environment_type.deserialize, state)
 
 
 def _migrated(state: dict[str, Any], environment_type: type[Any], version: str) -> dict[str, Any]:

@@ -303,7 +303,7 @@ def _from_parts(parts: list[Mapping[str, Any]], role: Any) -> list[ChatMessage]:
     results = [
         ChatMessage(
             "tool",
-            as_text(next((part[key] for key in ("response", "result") if key in part), "")),
+            text_or_json(next((part[key] for key in ("response", "result") if key in part), "")),
             tool_call_id=str(part["id"]) if part.get("id") else None,
             name=str(part["name"]) if part.get("name") else None,
         )
@@ -368,13 +368,13 @@ def _tool_run(span: SpanRecord) -> ToolRun:
     if message is not None:
         result, id = message.get("content"), id or message["tool_call_id"]
         if error is None and message.get("status") == "error":
-            error = as_text(result)
+            error = text_or_json(result)
     return ToolRun(
         span.start / 1e9,
         span.end / 1e9,
         _tool_name(span),
         _arguments(arguments),
-        "" if result is None else as_text(result),
+        "" if result is None else text_or_json(result),
         None if error is None else shorten(error, MAX_ERROR_CHARACTERS),
         id,
     )
@@ -420,7 +420,7 @@ def _json_or_value(value: Any) -> Any:
     return value if parsed is None else parsed
 
 
-def as_text(value: Any) -> str:
+def text_or_json(value: Any) -> str:
     """Return a text as it is, and other data as JSON."""
     if isinstance(value, str):
         return value

@@ -36,8 +36,8 @@ from ..evals.store.stored_row import RowKey
 from ..experiment import BASELINE
 from ..internal.formatting import pretty
 from ..internal.state_cache import StateCache
-from .comparing import aligned_data, comparison_data, matrix_row
-from .queries import Query, number, one, run_of, whole
+from .comparing import aligned_data, comparison_page, matrix_row
+from .queries import Query, one, read_number, read_whole, run_of
 from .queues import queue_data, states_of
 from .review_api import RowLabels
 from .sample_data import row_data, sibling_data
@@ -82,7 +82,7 @@ class Api:
 
     def runs(self, query: Query) -> dict[str, Any]:
         """Return a page of runs, newest first: `offset`, `limit`, and words in `q`."""
-        offset, limit = whole(query, "offset", 0), whole(query, "limit", 50)
+        offset, limit = read_whole(query, "offset", 0), read_whole(query, "limit", 50)
         words = one(query, "q").lower().split()
         found = [record for record in self._listing.records() if _matches(record, words)]
         page = found[offset : offset + min(limit, _MAX_RUNS)]
@@ -202,8 +202,8 @@ class Api:
             self._filter(name, query),
             order=one(query, "order") or "position",
             descending=one(query, "desc") == "1",
-            offset=whole(query, "offset", 0),
-            limit=min(whole(query, "limit", 100), MAX_PAGE),
+            offset=read_whole(query, "offset", 0),
+            limit=min(read_whole(query, "limit", 100), MAX_PAGE),
         )
         rows = self._labels.add_to(name, page.rows)
         return {"rows": rows, "total": page.total, "indexed": page.indexed, "of": page.of}
@@ -250,7 +250,7 @@ class Api:
         ]
         if not chosen:
             raise UsageError(f"expected an epoch of sample {sample_id!r}, found none")
-        return self.sample_of(name, chosen[0], rows, whole(query, "message", 0))
+        return self.sample_of(name, chosen[0], rows, read_whole(query, "message", 0))
 
     def sample_of(
         self, run_id: str, row: StoredRow, rows: Sequence[StoredRow], first_message: int = 0
@@ -270,7 +270,7 @@ class Api:
         key = (
             one(query, "experiment") or BASELINE.name,
             one(query, "at"),
-            whole(query, "epoch", 1),
+            read_whole(query, "epoch", 1),
         )
         at = self._browser.offset_of(name, key, given, order=order, descending=descending)
         if at is None:
@@ -291,7 +291,7 @@ class Api:
         """Return one text of a row whole: `part` is input, expected, output or message:N."""
         key = (one(query, "experiment") or BASELINE.name, one(query, "sample"))
         run_id = self._id(run_of(query))
-        row = self._store.row(run_id, *key, whole(query, "epoch", 1))
+        row = self._store.row(run_id, *key, read_whole(query, "epoch", 1))
         if row is None:
             raise UsageError(f"expected a sample of run {run_id!r}, got {key[1]!r}")
         part, _, number = one(query, "part").partition(":")
@@ -323,11 +323,11 @@ class Api:
         every = sample_matrix(runs)
         kind: Any = one(query, "kind") or "different"
         chosen = of_kind(every, kind)
-        offset = whole(query, "offset", 0)
+        offset = read_whole(query, "offset", 0)
         overviews = [self._overview(name) for name in names]
         return {
             "runs": [self.summary(each.record) for each in overviews],
-            "comparisons": [comparison_data(each) for each in compared],
+            "comparisons": [comparison_page(each) for each in compared],
             "rows": [
                 matrix_row(self._store, runs, row)
                 for row in chosen[offset : offset + _PAGE_SAMPLES]
@@ -365,7 +365,7 @@ class Api:
     def aligned(self, query: Query) -> dict[str, Any]:
         """Return one sample in two runs: both results, what changed, and the steps side by side."""
         a, b = self._two(query)
-        sample, epoch = one(query, "sample"), whole(query, "epoch", 0)
+        sample, epoch = one(query, "sample"), read_whole(query, "epoch", 0)
         rows = [_chosen(self._store, run, sample, epoch) for run in (a, b)]
         return aligned_data(rows)
 
@@ -420,10 +420,10 @@ def row_filter(query: Query) -> RowFilter:
         errors=tuple(query.get("error", ())),
         metadata=tuple((key, value) for key, _, value in pairs),
         text=one(query, "q"),
-        min_latency_ms=number(query, "min_latency"),
-        max_latency_ms=number(query, "max_latency"),
-        min_cost=number(query, "min_cost"),
-        max_cost=number(query, "max_cost"),
+        min_latency_ms=read_number(query, "min_latency"),
+        max_latency_ms=read_number(query, "max_latency"),
+        min_cost=read_number(query, "min_cost"),
+        max_cost=read_number(query, "max_cost"),
     )
 
 

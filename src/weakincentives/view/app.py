@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 
 from .access import Access, check_token, new_token
 from .api import Api
-from .connections import REQUEST_SECONDS, timed
+from .connections import REQUEST_SECONDS, timed_connections
 from .live import changes
 from .queries import Query
 from .review_api import ReviewApi
@@ -114,7 +114,7 @@ class Server:
             _application(store, (host, *LOOPBACK), self._access),
             host=host,
             port=port,
-            http=cast("Any", timed(request_seconds)),
+            http=cast("Any", timed_connections(request_seconds)),
             ws="none",
             proxy_headers=False,
             log_level="critical",

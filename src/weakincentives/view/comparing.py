@@ -110,7 +110,7 @@ def _beginning(text: str) -> str:
     return text if more <= 0 else f"{text[:_STEP_CHARS]}… ({more:,} more characters)"
 
 
-def comparison_data(compared: RunComparison) -> dict[str, Any]:
+def comparison_page(compared: RunComparison) -> dict[str, Any]:
     """Return the verdict of a comparison, its counts, and every measure."""
     return {
         "verdict": str(compared),

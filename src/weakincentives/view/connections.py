@@ -83,6 +83,6 @@ class TimedConnection(H11Protocol):
             timer.cancel()
 
 
-def timed(request_seconds: float) -> Callable[..., asyncio.Protocol]:
+def timed_connections(request_seconds: float) -> Callable[..., asyncio.Protocol]:
     """Return what makes the connections of a server, for the option `http` of uvicorn."""
     return partial(TimedConnection, request_seconds=request_seconds, unaccepted={})

@@ -21,7 +21,7 @@ def run_of(query: Query) -> str:
     raise UsageError("expected a `run`, got none")
 
 
-def whole(query: Query, name: str, default: int) -> int:
+def read_whole(query: Query, name: str, default: int) -> int:
     """Return a whole number."""
     text = one(query, name)
     if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
@@ -29,7 +29,7 @@ def whole(query: Query, name: str, default: int) -> int:
     return int(text) if text else default
 
 
-def number(query: Query, name: str) -> float | None:
+def read_number(query: Query, name: str) -> float | None:
     """Return a number, or None if there is none of this name."""
     text = one(query, name)
     try:

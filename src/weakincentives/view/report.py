@@ -25,7 +25,7 @@ from .. import serde
 from ..errors import StoreError
 from ..evals import EvalReport, RunStore, open_store
 from ..evals.comparison import flip_details, sample_matrix
-from ..evals.store import RunManifest, RunRecord, StoredRow
+from ..evals.store import RunManifest, StoredRow
 from ..evals.store.browse import RowSummary
 from ..evals.store.labels import run_title
 from ..evals.store.stored_row import RowKey
@@ -113,7 +113,7 @@ class _Report:
             if len(runs) > 1
             else f"#/run/{quote(runs[0], '', errors='replace')}"
         )
-        self.title = " · ".join(dict.fromkeys(map(_title, self._records)))
+        self.title = " · ".join(dict.fromkeys(run_title(each.manifest) for each in self._records))
 
     def close(self) -> None:
         """Close the search index."""
@@ -266,10 +266,6 @@ class _Report:
 
 def _key(row: RowSummary) -> RowKey:
     return row.experiment, row.sample, row.epoch
-
-
-def _title(record: RunRecord) -> str:
-    return run_title(record.manifest)
 
 
 def _address(name: str, **params: Any) -> str:

@@ -245,7 +245,7 @@ class ReviewApi:
                     "name": each.name,
                     "key": keys.index(each.category) + 1,
                     "count": each.count,
-                    **interval_data(each.share),
+                    **rate_with_ends(each.share),
                     "notes": [_note(label) for label in each.labels[:_MAX_NOTES]],
                 }
                 for each in found.categories
@@ -264,11 +264,11 @@ class ReviewApi:
             "criterion": found.criterion,
             "labels": found.labels,
             "shared": found.shared,
-            "agreement": found.agreement and interval_data(found.agreement),
-            "alpha": found.alpha and interval_data(found.alpha),
+            "agreement": found.agreement and rate_with_ends(found.agreement),
+            "alpha": found.alpha and rate_with_ends(found.alpha),
             "pairs": [
                 {"people": [each.first, each.second], "agreed": each.agreed, "n": each.rate.n}
-                | interval_data(each.rate)
+                | rate_with_ends(each.rate)
                 for each in found.pairs
             ],
             "disagreements": [
@@ -442,6 +442,6 @@ def _counts(found: Mapping[str, Mapping[RowKey, HumanLabel]]) -> dict[str, int]:
     }
 
 
-def interval_data(found: Interval) -> dict[str, float]:
+def rate_with_ends(found: Interval) -> dict[str, float]:
     """Return a rate and the ends of its interval."""
     return {"rate": found.estimate, "low": found.low, "high": found.high}

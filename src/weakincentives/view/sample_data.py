@@ -13,7 +13,14 @@ from ..evals.store import StoredRow
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
-from .timeline import call_durations, events, judge_calls, session_slices, slices, spans
+from .timeline import (
+    call_durations,
+    judge_calls,
+    session_events,
+    session_slices,
+    session_state,
+    spans,
+)
 
 _MAX_CHARS = 100_000  # per text; the page requests the rest separately
 MAX_MESSAGES = 200  # in one answer
@@ -47,10 +54,10 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         "judge_cost": result.judge_cost,
         "messages": messages_data(result, first_message),
         "message_count": len(trajectory.messages),
-        "events": list(events(row.session, has_messages=bool(trajectory.messages))),
+        "events": list(session_events(row.session, has_messages=bool(trajectory.messages))),
         "timing": spans(calls_of(result.trajectory, row.session), result.latency_ms),
         "calls": call_durations(session),
-        "slices": slices(session),
+        "slices": session_state(session),
         "judges": judge_calls(result),
         "worker": result.worker,
         "problem": row.problem,

@@ -76,7 +76,7 @@ def call_durations(found: Slices) -> dict[str, dict[str, Any]]:
     return calls
 
 
-def slices(found: Slices) -> list[dict[str, Any]]:
+def session_state(found: Slices) -> list[dict[str, Any]]:
     """Return what the session holds besides telemetry: the state that agents and tools keep."""
     return [
         {
@@ -89,7 +89,7 @@ def slices(found: Slices) -> list[dict[str, Any]]:
     ]
 
 
-def events(session: bytes | None, *, has_messages: bool) -> Iterator[dict[str, str]]:
+def session_events(session: bytes | None, *, has_messages: bool) -> Iterator[dict[str, str]]:
     """Yield the events of a session in order: time, kind, and fields as a text."""
     if session is None:
         return

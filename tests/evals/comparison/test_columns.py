@@ -9,7 +9,7 @@ import pytest
 
 from weakincentives.evals import EvalReport, EvalResult, Metric, Score, Trajectory, compare_runs
 from weakincentives.evals.comparison.outcomes import report_outcomes
-from weakincentives.evals.statistics import mean, paired_difference
+from weakincentives.evals.stats import mean, paired_difference
 
 
 def random_result(rng: random.Random, number: int, epoch: int, names: list[str]) -> Any:

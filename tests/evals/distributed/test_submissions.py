@@ -13,6 +13,7 @@ from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import (
     Dataset,
     EvalConfig,
+    EvalLoop,
     EvalResult,
     EvalSuite,
     RunStore,
@@ -32,6 +33,7 @@ from weakincentives.evals.distributed import (
     record_submission,
 )
 from weakincentives.runtime import InMemoryMailbox
+from weakincentives.runtime.mailbox import MemoryQueue, QueueMailbox
 
 DATASET = Dataset([Sample(str(number), number, number) for number in range(3)], name="sums")
 TWO = (Experiment("short"), Experiment("long"))
@@ -158,18 +160,26 @@ async def test_a_collection_ends_complete_stopped_or_interrupted(store: RunStore
 
 
 def test_a_count_is_collected_in_the_order_of_the_dataset() -> None:
-    """As in `collect_results(results, len(dataset))`."""
+    """As in `collect_results(results, len(dataset))`, in whatever process."""
     ids = ["fr", "de", *map(str, range(12))]
-    dataset = Dataset([Sample(id, id, id) for id in ids])
-    requests: Any = InMemoryMailbox("requests")
+    requests: QueueMailbox[Any] = QueueMailbox(MemoryQueue("requests"))
     results: Any = InMemoryMailbox("results")
-    submission = submit_dataset(dataset, requests)
-    for id in sorted(ids, reverse=True):
-        results.send(EvalResult(id, Score(1.0), run_id=submission.run_id))
-    report = collect_results(results, len(dataset), timeout_seconds=5)
+    submit_dataset([Sample(id, id, id) for id in ids], requests)
+    for _ in range(5):
+        submit_dataset(DATASET, InMemoryMailbox("others"))
+    EvalLoop(lambda text: text, exact_match, requests, results).run(max_iterations=1)
+    for message in reversed(results.receive(max_messages=100)):
+        message.acknowledge()
+        results.send(message.body)
+    report = collect_results(results, len(ids), timeout_seconds=5)
+
     assert [result.sample_id for result in report.results] == ids
 
-    for id in ("10", "9", "b", "a10", "a9"):  # submitted by another process
+
+def test_results_of_an_earlier_release_are_collected_in_the_order_of_their_ids() -> None:
+    results: Any = InMemoryMailbox("results")
+    for id in ("10", "9", "b", "a10", "a9"):
         results.send(EvalResult(id, Score(1.0), run_id="elsewhere"))
     report = collect_results(results, 5, timeout_seconds=5)
+
     assert [result.sample_id for result in report.results] == ["9", "10", "a9", "a10", "b"]

@@ -136,12 +136,13 @@ def test_the_version_of_a_remote_main_loop_is_otherwise_unknown() -> None:
     assert report.mixed == ""
 
 
-def test_requests_and_results_of_an_earlier_release_are_read() -> None:
+def test_requests_and_results_of_earlier_and_later_releases_are_read() -> None:
     request, result = EvalRequest(Sample("1", 1)), EvalResult("1", Score(1.0))
     for value, name in ((request, "expect"), (result, "made_by")):
         data = serde.plain(value)
-        del data[name]
+        del data[name], data["request_number"]
         assert serde.convert(data, type(value)) == value
+        assert serde.convert({**data, "of_a_later_one": 1}, type(value)) == value
 
 
 # ── pinned ──────────────────────────────────────────────────────────────────────────────────────

@@ -27,7 +27,7 @@ from weakincentives.evals import (
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.engine.early_stopping import RateStoppingRule, Stopping
 from weakincentives.evals.model.decision import rate_kind
-from weakincentives.evals.statistics import Interval
+from weakincentives.evals.stats import Interval
 from weakincentives.evals.stats.pass_rate import RateKind, RateRule, counted_rate
 from weakincentives.evals.store.overview import overview
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from weakincentives.evals.statistics import Z_95, wilson_interval
+from weakincentives.evals.stats import Z_95, wilson_interval
 
 
 @pytest.mark.parametrize(

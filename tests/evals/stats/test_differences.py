@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from weakincentives.evals.statistics import (
+from weakincentives.evals.stats import (
     Z_95,
     mcnemar,
     paired_difference,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from weakincentives.evals.statistics import (
+from weakincentives.evals.stats import (
     Z_95,
     Interval,
     bootstrap_interval,

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from weakincentives.evals.statistics import (
+from weakincentives.evals.stats import (
     ConfidenceSequence,
     Interval,
     benjamini_hochberg,

@@ -32,7 +32,7 @@ from weakincentives.evals.model import stops_early
 from weakincentives.evals.model.decision import Decision
 from weakincentives.evals.reporting.github import summary
 from weakincentives.evals.runs.table import row_of
-from weakincentives.evals.statistics import (
+from weakincentives.evals.stats import (
     ConfidenceSequence,
     Interval,
     clustered_rate_interval,

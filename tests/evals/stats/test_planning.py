@@ -12,14 +12,15 @@ import pytest
 from scipy import stats
 
 from weakincentives.errors import MissingExtraError, UsageError
-from weakincentives.evals import statistics, stats as our_stats
-from weakincentives.evals.statistics import (
+from weakincentives.evals import stats as our_stats
+from weakincentives.evals.stats import (
     ConfidenceSequence,
     VarianceSplit,
     benjamini_hochberg,
     bootstrap_interval,
     clustered_rate_interval,
     flaky,
+    flip_power,
     holm,
     majority_at_k,
     mcnemar,
@@ -35,7 +36,6 @@ from weakincentives.evals.statistics import (
     samples_needed,
     variance_split,
 )
-from weakincentives.evals.stats import flip_power
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_only_resampling_needs_numpy() -> None:
     code = """
 import sys
 sys.modules["numpy"] = None
-from weakincentives.evals import statistics as s
+from weakincentives.evals import stats as s
 s.paired_difference([1, 0, 0.5], [1, 1, 0.7]), s.unpaired_difference([1, 0], [0, 1])
 s.power_of(10, 1, 1), s.ConfidenceSequence().interval, s.wilcoxon([1, 2])
 s.percentile_interval([1], 0.5), s.variance_split({"a": [1, 0], "b": [1, 1]}), s.holm([0.5])
@@ -231,6 +231,9 @@ for call in s.bootstrap_interval, s.permutation_test:
     assert "pip install 'weakincentives-evals[stats]'" in process.stdout
 
 
-def test_statistics_has_every_name_of_stats() -> None:
+def test_statistics_has_every_name_of_stats_with_a_warning_that_says_where_it_is() -> None:
+    from weakincentives.evals import statistics
+
     for name in our_stats.__all__:
-        assert getattr(statistics, name) is getattr(our_stats, name)
+        with pytest.warns(DeprecationWarning, match=f"is `weakincentives.evals.stats.{name}` now"):
+            assert getattr(statistics, name) is getattr(our_stats, name)

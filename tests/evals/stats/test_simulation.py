@@ -16,7 +16,7 @@ from scipy import stats
 from tests.soak import soak_size
 from weakincentives.evals import EvalReport, EvalResult, Score
 from weakincentives.evals.comparison.compare import compare_runs
-from weakincentives.evals.statistics import (
+from weakincentives.evals.stats import (
     ConfidenceSequence,
     Interval,
     bootstrap_interval,

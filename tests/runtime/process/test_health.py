@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from weakincentives.errors import UsageError
-from weakincentives.runtime.process.health import HealthServer, Measure, as_prometheus
+from weakincentives.runtime.process.health import HealthMetric, HealthServer, as_prometheus
 
 TIMEOUT = 60.0
 MAX_CONNECTIONS = 64  # connections at a time
@@ -207,10 +207,10 @@ def test_ipv6_works_if_the_machine_has_it() -> None:
 
 
 def test_metrics_are_served_as_prometheus_reads_them() -> None:
-    def metrics() -> Iterator[Measure]:
-        yield Measure("done_total", 3, {"loop": "a"}, "messages done")
-        yield Measure("in_flight", 2.5)
-        yield Measure("done_total", 4, {"loop": "b"})
+    def metrics() -> Iterator[HealthMetric]:
+        yield HealthMetric("done_total", 3, {"loop": "a"}, "messages done")
+        yield HealthMetric("in_flight", 2.5)
+        yield HealthMetric("done_total", 4, {"loop": "b"})
 
     with HealthServer(port=0, metrics=metrics) as server:
         connection = http.client.HTTPConnection(*server.address, timeout=TIMEOUT)
@@ -233,7 +233,7 @@ def test_metrics_are_served_as_prometheus_reads_them() -> None:
 
 def test_labels_cannot_inject_lines() -> None:
     hostile_label = 'a"} 1\nevil_total 7\\'
-    text = as_prometheus([Measure("x_total", 1, {"loop name": hostile_label}, "two\nlines")])
+    text = as_prometheus([HealthMetric("x_total", 1, {"loop name": hostile_label}, "two\nlines")])
 
     *_, line = text.splitlines()
     assert len(text.splitlines()) == 3
@@ -244,7 +244,7 @@ def test_labels_cannot_inject_lines() -> None:
 
 def test_invalid_metric_names_are_made_valid() -> None:
     numbers = [float("nan"), float("inf"), float("-inf"), True, 10**15 + 1]
-    text = as_prometheus([Measure("1st measure!", number) for number in numbers])
+    text = as_prometheus([HealthMetric("1st measure!", number) for number in numbers])
 
     assert [line.split()[1] for line in text.splitlines()[2:]] == [
         *("NaN", "+Inf", "-Inf", "1.0", "1000000000000001.0")

@@ -21,7 +21,7 @@ from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
 from ..options.execution import add_agent_options, add_name, add_selection
-from ..options.parsing import allow_intermixed_args, whole
+from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import add_format, add_store, open_existing_store, store_path
 from ..options.selection import selected, why_empty
 from ..options.settings import add_setting, settings_of
@@ -63,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("checks").add_argument
     add("--judges", action="store_true",
         help="ask LLM judges too, which costs money (default: left out)")  # fmt: skip
-    add("--min-runs", type=whole(1), default=3, metavar="K",
+    add("--min-runs", type=whole_number(1), default=3, metavar="K",
         help="stored runs after which a sample never passed or failed (default 3)")  # fmt: skip
     add_setting(add, "max_concurrent", "default 8, or the suite's setting")
     add_name(add)

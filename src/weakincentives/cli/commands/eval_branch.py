@@ -13,7 +13,7 @@ from ...internal.event_loop import run_sync
 from ..console.tables import screen
 from ..console.text import one_line
 from ..console.views import line_of
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import REFERENCES, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
 from ..plan import plans_of
@@ -25,11 +25,11 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("run_id", metavar="RUN", help=REFERENCES)
     add("sample_id", metavar="SAMPLE", help="id of a sample whose agent took snapshots")
-    add("--at", type=whole(0), metavar="TURN",
+    add("--at", type=whole_number(0), metavar="TURN",
         help="continue after this turn; 0 is the start (default: the last snapshot)")  # fmt: skip
-    add("-n", type=whole(1), default=8, metavar="N",
+    add("-n", type=whole_number(1), default=8, metavar="N",
         help="how often to continue from there (default 8; 1 resumes an attempt)")  # fmt: skip
-    add("--epoch", type=whole(1), metavar="N",
+    add("--epoch", type=whole_number(1), metavar="N",
         help="epoch of the sample (default: the first with that snapshot)")  # fmt: skip
     add_setting(add, "max_concurrent", "default: as in the run")
     add_store(parser)

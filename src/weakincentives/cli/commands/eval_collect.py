@@ -21,7 +21,7 @@ from ...clock import SYSTEM_CLOCK
 from ...errors import MailboxConnectionError, UsageError, WinkError
 from ...internal.formatting import duration, pluralize
 from ..options.execution import add_gates, add_output_options
-from ..options.parsing import number
+from ..options.parsing import non_negative
 from ..options.queues import add_queue, deployment, safe_url
 from ..options.runs import add_store, open_existing_store
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...evals.engine.progress import ProgressSnapshot
     from ...evals.store import RunRecord
     from ...evals.store.queue_state import QueueState
-    from ..console.summary import Outcome
+    from ..console.summary import RunEnding
 
 EXIT_CODES = """\
 exit codes:
@@ -56,10 +56,10 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("run_id", nargs="?", metavar="RUN", help="run id (default: the latest submitted run)")
     add_queue(parser)
-    add("--timeout", type=number, metavar="SECONDS",
+    add("--timeout", type=non_negative, metavar="SECONDS",
         help="stop waiting for results after this long (default: never); workers have their own "
         "timeout per sample")  # fmt: skip
-    add("--resubmit-after", type=number, default=30.0, metavar="SECONDS",
+    add("--resubmit-after", type=non_negative, default=30.0, metavar="SECONDS",
         help="resubmit missing samples after this long with an empty queue and no new result "
         "(default 30)")  # fmt: skip
     add("--no-resubmit", action="store_true", help="never resubmit missing samples")
@@ -127,7 +127,7 @@ def run(args: Namespace) -> int:
         return _report(args, outcome, store)
 
 
-def _report(args: Namespace, outcome: Outcome, store: RunStore) -> int:
+def _report(args: Namespace, outcome: RunEnding, store: RunStore) -> int:
     """Print how the run ended, write its files, and return its exit code."""
     from ..console.documents import run_data, write_line
     from ..console.progress import console
@@ -143,7 +143,7 @@ def _report(args: Namespace, outcome: Outcome, store: RunStore) -> int:
 
 def _outcome(
     args: Namespace, store: RunStore, collector: Collector, missing: int, seconds: float
-) -> Outcome:
+) -> RunEnding:
     """Return how the run ended: interrupted, incomplete, or as the gates decide."""
     from ..runner import outcome_of
 

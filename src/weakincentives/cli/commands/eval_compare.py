@@ -33,7 +33,7 @@ from ..console.tables import print_stdout, screen
 from ..console.text import print_stderr
 from ..options.columns import COLUMNS, add_columns
 from ..options.execution import DATASET_HELP, add_judge_model, add_model_settings
-from ..options.parsing import allow_intermixed_args, to_argv, whole
+from ..options.parsing import allow_intermixed_args, to_argv, whole_number
 from ..options.runs import (
     RUN_HELP,
     add_confidence,
@@ -67,7 +67,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--metric", default="passed", metavar="NAME", help="metric to judge by (default passed)")
     add("--by", metavar="KEY", help="also compare per value of this metadata key")
     add_setting(add, "cluster_by", "default: that of the runs")
-    add("--flips", type=whole(0), metavar="N",
+    add("--flips", type=whole_number(0), metavar="N",
         help=f"changed samples to show (default {DEFAULT_FLIPS})")  # fmt: skip
     add("--samples", action="store_true",
         help="also show where the trajectories of changed samples first diverge")  # fmt: skip
@@ -80,11 +80,11 @@ def configure(parser: ArgumentParser) -> None:
     add("--dataset", metavar="FILE", help=DATASET_HELP.partition(", or")[0])
     add_columns(add)
     add("--models", nargs="+", default=[], metavar="MODEL", help="models; the first is A")
-    add("--budget", type=whole(1), metavar="N",
+    add("--budget", type=whole_number(1), metavar="N",
         help="find the best of --models with N attempts in all: after each round on further "
         "samples, the better half stays")  # fmt: skip
     add_model_settings(add, "--models")
-    add("--seed", type=whole(0), metavar="S", help="seed of the models that take one")
+    add("--seed", type=whole_number(0), metavar="S", help="seed of the models that take one")
     add("--evaluator", action="append", default=[], metavar="REF", help="evaluators; repeatable")
     add_judge_model(add, " (default: the compared model)")
     add_setting(add, "max_samples")

@@ -12,7 +12,7 @@ from ...evals.store.find_rows import rows_of_sample
 from ..console.documents import write_line
 from ..console.tables import print_stdout, screen
 from ..console.trajectories import trajectories_data, trajectories_text
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import REFERENCES, add_format, add_store, open_existing_store
 
 
@@ -22,7 +22,12 @@ def configure(parser: ArgumentParser) -> None:
     add("before", metavar="RUN_A", help=REFERENCES)
     add("after", metavar="RUN_B", help="the run to compare it with")
     add("sample_id", metavar="SAMPLE", help="sample id")
-    add("--epoch", type=whole(1), metavar="N", help="epoch of the sample (default: the first)")
+    add(
+        "--epoch",
+        type=whole_number(1),
+        metavar="N",
+        help="epoch of the sample (default: the first)",
+    )
     add("--full", action="store_true", help="print long texts in full")
     add_format(parser)
     add_store(parser)

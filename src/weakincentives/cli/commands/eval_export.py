@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...evals import EvalResult
 from ...evals.reporting import preference_rows, sft_rows, write_export
 from ..console.text import pluralize, print_stderr
-from ..options.parsing import number
+from ..options.parsing import non_negative
 from ..options.runs import add_store, open_existing_store
 
 TRAINING = ("sft", "preference")
@@ -45,7 +45,12 @@ def configure(parser: ArgumentParser) -> None:
     add("--run-id", metavar="RUN", help="the same, as an option")
     add("--format", choices=("csv", "json", "jsonl", "parquet", "md", "junit", *TRAINING),
         help="output format (default: that of FILE, or csv)")  # fmt: skip
-    add("--min-score", type=number, metavar="SCORE", help="for sft: lowest score (default 0.5)")
+    add(
+        "--min-score",
+        type=non_negative,
+        metavar="SCORE",
+        help="for sft: lowest score (default 0.5)",
+    )
     add("--criterion", metavar="NAME", help="for sft and preference: criterion that decides")
     add("-o", "--output", metavar="FILE", help="file to write (default stdout)")
     add_store(parser)

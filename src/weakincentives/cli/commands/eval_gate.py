@@ -25,7 +25,7 @@ from ..console.documents import write_line
 from ..console.streams import print_commands
 from ..console.tables import print_stdout, screen
 from ..console.text import one_line
-from ..options.parsing import number, share
+from ..options.parsing import non_negative, share
 from ..options.runs import (
     RUN_HELP,
     add_confidence,
@@ -63,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--metric", default=PASSED, metavar="NAME",
         help="what to compare: passed (default), score, a criterion, latency_ms, tokens, "
         "cost")  # fmt: skip
-    add("--margin", type=number, metavar="POINTS",
+    add("--margin", type=non_negative, metavar="POINTS",
         help="tolerated difference, in points or the metric's unit (default 0)")  # fmt: skip
     add("--rule", choices=("no-regression", "non-inferior", "better"),
         help="default: no-regression, or non-inferior with --margin")  # fmt: skip

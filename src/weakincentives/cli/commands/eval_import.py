@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..console.text import one_line
 from ..options.execution import add_tag
-from ..options.parsing import pairs, whole
+from ..options.parsing import pairs, whole_number
 from ..options.runs import add_store, same_store, store_path
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="SYSTEM")  # fmt: skip
     add("--model", metavar="NAME", help="model that answered (default: as the file says)")
     add("--dataset", metavar="NAME", help="name of the dataset (default: as the file says)")
-    add("--max-bytes", type=whole(1), default=MAX_BYTES, metavar="N",
+    add("--max-bytes", type=whole_number(1), default=MAX_BYTES, metavar="N",
         help="maximum bytes of a file, decompressed; a member of an archive may have a quarter "
         f"of them (default {MAX_BYTES:,})")  # fmt: skip
     add_tag(add)

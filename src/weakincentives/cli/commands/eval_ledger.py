@@ -15,7 +15,7 @@ from ...evals.store.labels import run_title
 from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, screen, without_empty
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import (
     add_format,
     add_run_filters,
@@ -42,10 +42,10 @@ def configure(parser: ArgumentParser) -> None:
         help="name of a suite or a dataset (default: that of the latest run)")  # fmt: skip
     add("--only", action="append", default=[], choices=LEDGER_STATUSES,
         help="only samples with this status; repeatable (default: all but saturated)")  # fmt: skip
-    add("--min-runs", type=whole(1), default=3, metavar="K",
+    add("--min-runs", type=whole_number(1), default=3, metavar="K",
         help="runs after which a sample can be dead or saturated (default 3)")  # fmt: skip
-    add("--last", type=whole(1), metavar="N", help="read only the latest N runs")
-    add("--limit", type=whole(1), default=DEFAULT_LIMIT, metavar="N",
+    add("--last", type=whole_number(1), metavar="N", help="read only the latest N runs")
+    add("--limit", type=whole_number(1), default=DEFAULT_LIMIT, metavar="N",
         help=f"samples to list as text (default {DEFAULT_LIMIT})")  # fmt: skip
     add_run_filters(parser)
     add_format(parser, short=True)

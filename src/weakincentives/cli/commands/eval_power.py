@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...evals.comparison import RunOutcomes
 from ...evals.comparison.compare import flips_between
 from ...evals.comparison.measures import Flips
-from ...evals.statistics import (
+from ...evals.stats import (
     flip_power,
     minimum_detectable_flips,
     samples_needed_flips,
@@ -23,7 +23,7 @@ from ..console.comparison import facts_line, find_runs
 from ..console.documents import write_line
 from ..console.tables import print_stdout, screen
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.parsing import allow_intermixed_args, number, whole
+from ..options.parsing import allow_intermixed_args, non_negative, whole_number
 from ..options.runs import RUN_HELP, add_confidence, add_format, add_run, add_store, same_store
 
 DEFAULT_EFFECT = 5.0  # points
@@ -35,11 +35,11 @@ def configure(parser: ArgumentParser) -> None:
     add_run(parser, RUN_HELP)
     add = parser.add_argument
     add("other", nargs="?", metavar="RUN_B", help="second run, to measure the variance of changes")
-    add("--effect", type=number, metavar="POINTS",
+    add("--effect", type=non_negative, metavar="POINTS",
         help=f"difference to detect, in points (default {DEFAULT_EFFECT:g})")  # fmt: skip
-    add("--samples", type=whole(2), metavar="N", help="samples per run (default: as RUN)")
-    add("--epochs", type=whole(1), metavar="N", help="epochs per run (default: as RUN)")
-    add("--budget", type=whole(2), metavar="ATTEMPTS",
+    add("--samples", type=whole_number(2), metavar="N", help="samples per run (default: as RUN)")
+    add("--epochs", type=whole_number(1), metavar="N", help="epochs per run (default: as RUN)")
+    add("--budget", type=whole_number(2), metavar="ATTEMPTS",
         help="attempts per run: choose the epochs, and at most --samples samples")  # fmt: skip
     add_format(parser)
     add_confidence(parser)

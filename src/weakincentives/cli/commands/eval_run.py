@@ -19,7 +19,7 @@ from ..options.execution import (
     add_selection,
     add_tag,
 )
-from ..options.parsing import allow_intermixed_args, number
+from ..options.parsing import allow_intermixed_args, non_negative
 from ..options.runs import add_store
 from ..options.settings import add_settings, add_stop_when, replace_stop_when
 
@@ -66,7 +66,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--bisect", action="store_true",
         help="with --against GOOD, as a step of `git bisect run`: exit code 0 if the commit is "
         "good, 1 if it is bad, 125 if that is unknown")  # fmt: skip
-    add("--margin", type=number, metavar="POINTS",
+    add("--margin", type=non_negative, metavar="POINTS",
         help="with --bisect: good means shown to be less than that worse (default 5)")  # fmt: skip
     add("--resume", nargs="?", const="latest", metavar="RUN",
         help="continue a stored run (default latest); stored results are kept")  # fmt: skip

@@ -19,7 +19,7 @@ from ...evals import RunStore
 from ...evals.model.grouping import ABSENT
 from ...evals.reporting.documents import changed_settings, overview_data, sample_data, slices_data
 from ...evals.runs.figures import Figures
-from ...evals.statistics import Interval
+from ...evals.stats import Interval
 from ...evals.stats.pass_rate import FEW
 from ...evals.store import StoredRow
 from ...evals.store.find_rows import worst
@@ -27,13 +27,13 @@ from ...evals.store.labels import agent_text, commit_text
 from ...evals.store.overview import Overview, overview as read_overview, stored_slices
 from ...evals.store.run_store import RowKind
 from ...internal.formatting import duration
-from ..console.documents import figures_data
+from ..console.documents import benchmark_data
 from ..console.sample_view import show_sample
 from ..console.summary import figures_of, numbers_text, spent
 from ..console.tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.text import ago, one_line, print_stderr
 from ..console.views import line_of, lines_of_errors
-from ..options.parsing import allow_intermixed_args, whole
+from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 from ..options.selection import filter_of
 
@@ -61,7 +61,7 @@ def configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="with SAMPLE: do not shorten long texts and conversations",
     )
-    add("--from-message", type=whole(1), metavar="N",
+    add("--from-message", type=whole_number(1), metavar="N",
         help="with SAMPLE: print 200 messages from this one on")  # fmt: skip
     add_format(parser)
     add_store(parser)
@@ -262,7 +262,7 @@ def _json(
     """Yield one JSON object, whose samples are written as they are read."""
     head = {
         **overview_data(overview),
-        **figures_data(figures),
+        **benchmark_data(figures),
         "slices": [each for key, found in slices.items() for each in slices_data(key, found)],
         "manifest": overview.record.manifest,
     }

@@ -20,7 +20,7 @@ from ..options.execution import (
     add_selection,
     add_tag,
 )
-from ..options.parsing import pairs, to_argv, whole
+from ..options.parsing import pairs, to_argv, whole_number
 from ..options.queues import Deployment, add_queue, deployment
 from ..options.runs import add_store, same_store, store_path
 from ..options.settings import settings_of
@@ -70,7 +70,7 @@ def configure(parser: ArgumentParser) -> None:
     add_selection(parser, *SETTINGS_OF_SAMPLES)
     add_name(add)
     add_tag(add)
-    add("--priority", type=whole(-1000), metavar="N",
+    add("--priority", type=whole_number(-1000), metavar="N",
         help="runs of a higher priority come first, those of the same take turns (default 0; "
         "not on SQS)")  # fmt: skip
     add("--run-id", metavar="ID",

@@ -28,7 +28,7 @@ from ...evals.comparison.outcomes import incomparable, stored_outcomes
 from ...evals.comparison.trend import DEFAULT_LOOKS, MIN_RUNS, adjusted_steps
 from ...evals.reporting.documents import record_data
 from ...evals.runs.figures import Figures
-from ...evals.statistics import Interval
+from ...evals.stats import Interval
 from ...evals.store import RunRecord
 from ...evals.store.labels import agent_label, experiment_name, judge_model_name, version_labels
 from ..console.comparison import COLOURS, measure_data, p_value_text
@@ -45,7 +45,7 @@ from ..console.tables import (
     without_empty,
 )
 from ..console.text import ago, one_line, print_stderr
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import (
     add_confidence,
     add_format,
@@ -67,9 +67,9 @@ RIGHT = {"passed", "quarantined", "step", "p"}
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     add = parser.add_argument
-    add("--last", type=whole(1), default=DEFAULT_RUNS, metavar="N",
+    add("--last", type=whole_number(1), default=DEFAULT_RUNS, metavar="N",
         help=f"number of runs of each agent (default {DEFAULT_RUNS})")  # fmt: skip
-    add("--looks", type=whole(1), default=DEFAULT_LOOKS, metavar="N",
+    add("--looks", type=whole_number(1), default=DEFAULT_LOOKS, metavar="N",
         help="how often you look at this trend, as after every run; 1 for a single look "
         f"(default {DEFAULT_LOOKS})")  # fmt: skip
     add_setting(add, "cluster_by", "default: that of the runs")
@@ -80,7 +80,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrendStep:
     """A run and its change from the run before, or the reason why they are not comparable."""
 
     figures: Figures
@@ -93,7 +93,7 @@ class Line:
     """The runs of one suite, dataset, agent, model and experiment, oldest first."""
 
     records: Sequence[RunRecord]
-    steps: Sequence[Step]
+    steps: Sequence[TrendStep]
     trend: RunTrend
 
     @property
@@ -205,9 +205,9 @@ def _groups(store: RunStore, args: Namespace) -> list[list[RunRecord]]:
     return [group[: args.last][::-1] for group in groups.values()]
 
 
-def _steps(runs: Sequence[RunOutcomes], args: Namespace) -> list[Step]:
+def _steps(runs: Sequence[RunOutcomes], args: Namespace) -> list[TrendStep]:
     """Return one step for each run, with p-values adjusted together."""
-    steps: list[Step] = []
+    steps: list[TrendStep] = []
     before: RunOutcomes | None = None
     for after in runs:
         problems = incomparable(before, after) if before else []
@@ -216,7 +216,7 @@ def _steps(runs: Sequence[RunOutcomes], args: Namespace) -> list[Step]:
             measure = compare_runs(
                 before, after, cluster_by=args.cluster_by, confidence=args.confidence
             ).measure
-        steps.append(Step(after.figures, measure, "; ".join(problems)))
+        steps.append(TrendStep(after.figures, measure, "; ".join(problems)))
         before = after
     p_values = [step.measure.difference.p_value for step in steps if step.measure is not None]
     adjusted = iter(adjusted_steps(p_values, args.looks))
@@ -288,7 +288,7 @@ def _bars(rates: Sequence[float]) -> str:
     return "".join(bars[round((rate - low) / (high - low) * (len(bars) - 1))] for rate in rates)
 
 
-def _cells(step: Step) -> tuple[Text, Text, Text]:
+def _cells(step: TrendStep) -> tuple[Text, Text, Text]:
     """Return the change, its p-value and its outcome."""
     measure = step.measure
     if measure is None:
@@ -298,7 +298,7 @@ def _cells(step: Step) -> tuple[Text, Text, Text]:
     return Text(change), Text(p_value_text(measure.adjusted)), outcome
 
 
-def _step_data(step: Step) -> dict[str, Any] | None:
+def _step_data(step: TrendStep) -> dict[str, Any] | None:
     if step.measure is not None:
         return measure_data(step.measure)
     return {"problem": step.problem} if step.problem else None

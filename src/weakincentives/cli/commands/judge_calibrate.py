@@ -27,7 +27,7 @@ from ..options.execution import DATASET_HELP, add_model_settings
 from ..options.parsing import login_name
 from ..options.runs import REFERENCES, add_format, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
-from ..plan import agent_model, check_key
+from ..plan import agent_model, check_api_key
 from ..targets import load_reference
 
 FILE = """\
@@ -128,7 +128,7 @@ def _run_data(found: RunCalibration) -> dict[str, Any]:
 
 def judge_of(args: Namespace, text: str | None, option: str) -> Criterion:
     """Return the judge of --judge, with --model as its model; or --model with a criterion."""
-    check_key(args.model)
+    check_api_key(args.model)
     adapter = agent_model(args)
     if (args.judge is None) == (text is None):
         raise UsageError(

@@ -17,7 +17,7 @@ from ...internal.formatting import verdict_word
 from ..console.documents import write_line
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_model_settings
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store
 from ..options.settings import add_setting
 from .judge_calibrate import judge_of
@@ -38,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
     add("--text", metavar="TEXT", help="criterion to try with --model, instead of --judge")
     add("--test", action="store_true",
         help="report on the test half, without its samples; every look is counted")  # fmt: skip
-    add("--limit", type=whole(1), default=DEFAULT_LISTED, metavar="N",
+    add("--limit", type=whole_number(1), default=DEFAULT_LISTED, metavar="N",
         help=f"disagreements to show (default {DEFAULT_LISTED})")  # fmt: skip
     add_setting(add, "max_concurrent", "default 8", default=8)
     add_format(parser)

@@ -30,7 +30,7 @@ from ..console.documents import write_line
 from ..console.tables import columns, print_stdout, rate_text, screen
 from ..console.text import one_line, print_stderr
 from ..options.execution import add_model_settings
-from ..options.parsing import allow_intermixed_args, whole
+from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import (
     REFERENCES,
     add_confidence,
@@ -40,7 +40,7 @@ from ..options.runs import (
     store_path,
 )
 from ..options.settings import add_setting
-from ..plan import agent_model, check_key
+from ..plan import agent_model, check_api_key
 from ..targets import load_reference
 
 Reports = Mapping[str, EvalReport[Any]]
@@ -56,8 +56,8 @@ def configure(parser: ArgumentParser) -> None:
     add_model_settings(add)
     add("--criterion", metavar="TEXT",
         help="what makes an output the better one; with --model, instead of --judge")  # fmt: skip
-    add("--sample", type=whole(1), metavar="N", help="random subset of N samples")
-    add("--seed", type=whole(0), metavar="S",
+    add("--sample", type=whole_number(1), metavar="N", help="random subset of N samples")
+    add("--seed", type=whole_number(0), metavar="S",
         help="seed of the random subset (default 0), and of a model that takes one")  # fmt: skip
     add("--cache", action=argparse.BooleanOptionalAction, default=True,
         help="cache the answers of --model on disk (default: on)")  # fmt: skip
@@ -100,7 +100,7 @@ def _judge(args: Namespace, stack: ExitStack) -> PairwiseJudge:
             "expected one of --judge and --criterion, got "
             + ("neither" if args.judge is None else "both - the judge has a criterion")
         )
-    check_key(args.model)
+    check_api_key(args.model)
     cache = None
     if args.cache and args.model is not None:
         path = store_path(args).with_name("cache.db")

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from ...evals.review import draw_for_labels, write_label_file
 from ...evals.review.label_files import check_label_file
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import add_run, add_store, open_existing_store, same_store
 
 DEFAULT_LABELS = 50
@@ -18,13 +18,13 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     add_run(parser)
     add = parser.add_argument
-    add("-n", type=whole(1), default=DEFAULT_LABELS, metavar="N",
+    add("-n", type=whole_number(1), default=DEFAULT_LABELS, metavar="N",
         help=f"outputs to draw (default {DEFAULT_LABELS})")  # fmt: skip
     add("-o", "--output", default=DEFAULT_FILE, metavar="FILE",
         help=f"new file to fill: .csv or .jsonl (default {DEFAULT_FILE})")  # fmt: skip
     add("--criterion", metavar="NAME", help="which judge, if the run has several")
     add("--blind", action="store_true", help="leave out verdict and reason of the judge")
-    add("--seed", type=whole(0), default=0, metavar="S", help="seed of the draw (default 0)")
+    add("--seed", type=whole_number(0), default=0, metavar="S", help="seed of the draw (default 0)")
     add("--relabel", action="store_true",
         help="also outputs that have a label, for a second person")  # fmt: skip
     add_store(parser)

@@ -47,7 +47,7 @@ from ..console.review_screen import (
 )
 from ..console.tables import columns, print_stdout, screen
 from ..console.text import one_line, pluralize, print_stderr
-from ..options.parsing import login_name, whole
+from ..options.parsing import login_name, whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 
 KEYS_HELP = """\
@@ -72,13 +72,13 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--reviewer", metavar="NAME", help="name of the reviewer (default: your login)")
     add("--criterion", metavar="NAME", help="criterion to label by (default: the first judge)")
-    add("-n", type=whole(1), default=DEFAULT_LENGTH, metavar="N",
+    add("-n", type=whole_number(1), default=DEFAULT_LENGTH, metavar="N",
         help=f"outputs in the queue (default {DEFAULT_LENGTH})")  # fmt: skip
     add("--order", choices=get_args(QueueOrder), default="informative",
         help="half random and half informative outputs, only random ones, or dataset order "
         "(default informative)")  # fmt: skip
     add("--blind", action="store_true", help="hide the verdict and the reason of the judge")
-    add("--seed", type=whole(0), default=0, metavar="S", help="seed of the draw (default 0)")
+    add("--seed", type=whole_number(0), default=0, metavar="S", help="seed of the draw (default 0)")
     other = parser.add_argument_group("instead of a review")
     add = other.add_argument
     add("--agreement", action="store_true", help="print how much the reviewers agree")

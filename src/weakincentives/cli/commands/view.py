@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ..console.text import print_stderr
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.runs import add_store, store_path
 
 TOKEN_VARIABLE = "WINK_VIEW_TOKEN"
@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--host", metavar="ADDRESS", default="127.0.0.1",
         help="address to listen on (default 127.0.0.1); 0.0.0.0 for other machines")  # fmt: skip
-    add("--port", type=whole(0, 65_535), metavar="N", default=8765,
+    add("--port", type=whole_number(0, 65_535), metavar="N", default=8765,
         help="port (default 8765; 0 takes a free one)")  # fmt: skip
     token = parser.add_mutually_exclusive_group().add_argument
     token("--token-file", metavar="PATH", type=Path,

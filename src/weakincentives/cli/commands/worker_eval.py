@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...eval_config import SETTINGS
 from ..options.execution import add_agent_options
-from ..options.parsing import number, whole
+from ..options.parsing import non_negative, whole_number
 from ..options.queues import or_plain_json
 from ..options.settings import add_setting, settings_of
 from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
@@ -37,13 +37,13 @@ def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("target").add_argument
     add_agent_options(add, "use the agent and evaluators of a suite")
     add("--main", action="store_true", help="use the MainLoops of `wink worker main` as the agent")
-    add("--seed", type=whole(0), metavar="S", help="seed of --model, if it takes one")
+    add("--seed", type=whole_number(0), metavar="S", help="seed of --model, if it takes one")
     add_setting(add, "timeout", help="timeout per sample (default 3600, or the suite's setting)")
     add = parser.add_argument_group(
         "limits", "Shared by all workers of a redis:// queue."
     ).add_argument
-    add("--requests-per-minute", type=number, metavar="N", help="model calls per minute")
-    add("--tokens-per-minute", type=number, metavar="N", help="model tokens per minute")
+    add("--requests-per-minute", type=non_negative, metavar="N", help="model calls per minute")
+    add("--tokens-per-minute", type=non_negative, metavar="N", help="model tokens per minute")
     for name in BUDGETS:
         text = SETTINGS[name].help.replace("starting samples", "all workers")
         add_setting(add, name, help=text)
@@ -60,11 +60,11 @@ def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, An
     from ...evals import EvalLoop, EvalLoopConfig
     from ...evals.engine.manifest import version_of
     from ...runtime.agent.main_loop import MainLoopRequest
-    from ..plan import check_key, judge_model
+    from ..plan import check_api_key, judge_model
 
     suite = _suite(args)
-    check_key(args.model)
-    check_key(args.judge_model)
+    check_api_key(args.model)
+    check_api_key(args.judge_model)
     timeout = suite.config.timeout or EvalLoopConfig().timeout
     requests = context.queue.mailbox(_request_type(suite))
     judge = judge_model(args)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ...errors import UsageError, short_repr
 from ..options.execution import add_model_settings
-from ..options.parsing import whole
+from ..options.parsing import whole_number
 from ..options.queues import or_plain_json
 from ..worker_process import EXIT_CODES, WorkerContext, add_worker_options, work
 
@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
         "module:object or path.py:object")  # fmt: skip
     add("--model", metavar="MODEL", help="adapter of the loop: openai/gpt-4o, demo/large, ...")
     add_model_settings(add)
-    add("--seed", type=whole(0), metavar="S", help="seed of --model, if it takes one")
+    add("--seed", type=whole_number(0), metavar="S", help="seed of --model, if it takes one")
     add_worker_options(parser)
 
 
@@ -41,13 +41,13 @@ def run(args: Namespace) -> int:
 def _make_loop(args: Namespace, context: WorkerContext) -> MainLoop[Any, Any]:
     from ...evals.engine.agents import agent_of, identity_of
     from ...runtime import MainLoop
-    from ..plan import agent_model, check_key
+    from ..plan import agent_model, check_api_key
     from ..targets import load_reference
 
     make = load_reference(args.loop, "loop")
     if not callable(make):
         raise UsageError(f"expected a MainLoop or a function for --loop, got {short_repr(make)}")
-    check_key(args.model)
+    check_api_key(args.model)
     requests = context.queue.mailbox(_request_type(make), context.queue.main)
     options = {
         "requests": (requests, "--queue"),

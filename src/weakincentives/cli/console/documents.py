@@ -10,8 +10,8 @@ from ... import serde
 from ...errors import SerializationError
 from ...evals import EvalResult
 from ...evals.reporting.documents import interval_data, overview_data, sample_data
-from ...evals.statistics import Interval
-from .summary import Outcome
+from ...evals.stats import Interval
+from .summary import RunEnding
 
 
 def write_line(data: TextIO, value: Any) -> None:
@@ -27,18 +27,18 @@ def write_line(data: TextIO, value: Any) -> None:
     data.flush()
 
 
-def figures_data(figures: Mapping[str, Interval]) -> dict[str, Any]:
+def benchmark_data(figures: Mapping[str, Interval]) -> dict[str, Any]:
     """Return the field with the figures of a benchmark, if there are any."""
     data = {name: interval_data(figure) for name, figure in figures.items()}
     return {"figures": data} if data else {}
 
 
-def run_data(outcome: Outcome) -> dict[str, Any]:
+def run_data(outcome: RunEnding) -> dict[str, Any]:
     """Return a run that has just ended: its numbers, its worst samples, and its exit code."""
     cache = outcome.cache
     return {
         **overview_data(outcome.found),
-        **figures_data(outcome.figures),
+        **benchmark_data(outcome.figures),
         "worst": [sample_data(row.result) for row in outcome.worst],
         "cache": None if cache is None else {"hits": cache.hits, "misses": cache.misses},
         "seconds": round(outcome.seconds, 3),

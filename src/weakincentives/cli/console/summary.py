@@ -13,7 +13,7 @@ from ...adapters import ResponseCache
 from ...evals import RunStore
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
-from ...evals.statistics import EpochStats, Interval
+from ...evals.stats import EpochStats, Interval
 from ...evals.store import Overview, StoredRow
 from ...internal.formatting import duration
 from .tables import two_columns
@@ -24,7 +24,7 @@ MAX_FLAKY = 8  # samples that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunEnding:
     """How a run ended: what is stored, the exit code, and the rule that decided it."""
 
     found: Overview
@@ -38,7 +38,7 @@ class Outcome:
     figures: Mapping[str, Interval] = field(default_factory=dict)
 
 
-def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> RenderableType:
+def ending(outcome: RunEnding, to: Console, store: str | None, *, brief: bool) -> RenderableType:
     """Return the verdict, then what led to it, then what to type next."""
     so_far = "so far " if outcome.found.record.status == "interrupted" else ""
     verdict = Text(f"{so_far}{outcome.found}", "bold" if outcome.code == 0 else "bold red")
@@ -52,10 +52,10 @@ def ending(outcome: Outcome, to: Console, store: str | None, *, brief: bool) -> 
     return Group(*(part for block in blocks for part in ("", block)))
 
 
-def suites_text(outcomes: Iterable[Outcome]) -> RenderableType:
+def suites_text(outcomes: Iterable[RunEnding]) -> RenderableType:
     """Return a line for each of several suites, with its exit code and the rule that failed."""
 
-    def line(outcome: Outcome) -> tuple[str, str]:
+    def line(outcome: RunEnding) -> tuple[str, str]:
         record, rule = outcome.found.record, f": {outcome.rule}" if outcome.code else ""
         found = outcome.found.figures
         passed = f"{found.passed:,}/{found.total:,} passed, {pluralize(found.error_count, 'error')}"
@@ -65,7 +65,7 @@ def suites_text(outcomes: Iterable[Outcome]) -> RenderableType:
     return Group("", Text("Suites", "dim"), two_columns(map(line, outcomes)))
 
 
-def _details(outcome: Outcome, to: Console) -> Iterator[RenderableType]:
+def _details(outcome: RunEnding, to: Console) -> Iterator[RenderableType]:
     overview, cache = outcome.found, outcome.cache
     yield from numbers_text(overview, outcome.figures)
     if overview.error_groups:
@@ -123,7 +123,7 @@ def spent(overview: Overview) -> Iterator[str]:
     yield from usage_of(found).values()
 
 
-def _next_commands(outcome: Outcome, store: str | None) -> Iterator[Text]:
+def _next_commands(outcome: RunEnding, store: str | None) -> Iterator[Text]:
     record = outcome.found.record
     run_id = record.manifest.run_id
     where = ["--store", store] if store else []

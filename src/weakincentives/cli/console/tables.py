@@ -16,7 +16,7 @@ from rich.text import Text
 from .text import one_line
 
 if TYPE_CHECKING:  # commands about queues use this file too, and should not load all evals
-    from ...evals.statistics import Interval
+    from ...evals.stats import Interval
     from ...evals.store import RunRecord
 
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
 from .columns import COLUMNS, add_columns
-from .parsing import confidence, minimum, number, share, to_argv, whole
+from .parsing import confidence, minimum, non_negative, share, to_argv, whole_number
 from .settings import OPTIONS_OF_SETTINGS, add_setting, add_settings
 
 DATASET_HELP = ".jsonl, .json, .csv, .tsv, .parquet, .yaml, or - (stdin)"
@@ -45,8 +45,8 @@ def add_agent_options(add: Add, target_help: str, *, dataset: bool = False) -> N
 def add_model_settings(add: Add, option: str = "--model") -> None:
     """Add --temperature and --max-tokens for the model of `option`; for a judge's, their names."""
     prefix = "--judge-" if option == "--judge-model" else "--"
-    add(f"{prefix}temperature", type=number, metavar="T", help=f"temperature of {option}")
-    add(f"{prefix}max-tokens", type=whole(1), metavar="N",
+    add(f"{prefix}temperature", type=non_negative, metavar="T", help=f"temperature of {option}")
+    add(f"{prefix}max-tokens", type=whole_number(1), metavar="N",
         help=f"maximum tokens of each reply of {option}")  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def add_selection(parser: ArgumentParser, *settings: str) -> Add:
     add = parser.add_argument_group("samples").add_argument
     add("--filter", action="append", default=[], metavar="KEY=GLOB",
         help="only samples whose metadata (or id) matches; repeat to require all")  # fmt: skip
-    add("--sample", type=whole(0), metavar="N", help="random subset of N samples")
+    add("--sample", type=whole_number(0), metavar="N", help="random subset of N samples")
     for name in settings:
         add_setting(add, name)
     if not settings:

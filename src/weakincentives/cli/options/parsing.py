@@ -17,7 +17,7 @@ def _float(text: str) -> float:
         return float("nan")
 
 
-def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+def whole_number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """Return a parser of whole numbers that are not below the minimum, nor above the maximum."""
     limits = f">= {minimum}" if maximum is None else f"from {minimum} to {maximum:,}"
 
@@ -33,7 +33,7 @@ def whole(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def number(text: str) -> float:
+def non_negative(text: str) -> float:
     """Parse a finite number that is not negative."""
     value = _float(text)
     if not 0 <= value < float("inf"):

@@ -22,7 +22,7 @@ _MAX_PLANNED = 10_000_000  # a larger number is taken for damage
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ImportedAttempt:
     """A result and its place; `id` names the attempt in its file, if the system has names."""
 
     result: EvalResult[Any]
@@ -33,7 +33,7 @@ class Attempt:
 
 def report_of(
     file: ResultFile,
-    attempts: Iterable[Attempt],
+    attempts: Iterable[ImportedAttempt],
     *,
     dataset_name: str,
     config: Mapping[str, Any] | None = None,
@@ -64,7 +64,7 @@ def report_of(
     )
 
 
-def _numbered(file: ResultFile, attempts: Iterable[Attempt]) -> Iterable[EvalResult[Any]]:
+def _numbered(file: ResultFile, attempts: Iterable[ImportedAttempt]) -> Iterable[EvalResult[Any]]:
     """Yield the results with their epochs."""
     epochs: Counter[str] = Counter()
     seen: dict[str | tuple[str, int], int | str] = {}

@@ -18,13 +18,13 @@ from typing import Any
 from ...chat import TokenUsage
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
 from .reading import (
-    Outcome,
+    ImportedOutcome,
     chat_message,
     expecting,
-    finite,
+    finite_or_none,
     json_object,
     last_reply,
     milliseconds,
@@ -51,7 +51,7 @@ def read_inspect(path: Path | str | ResultFile) -> EvalReport[str]:
         for where, sample in samples:
             with expecting("a sample of Inspect", file, where):
                 whole = _with_attachments(sample, sample.get("attachments") or {}, file)
-                attempts.append(Attempt(_result(whole), where, has_epoch=True))
+                attempts.append(ImportedAttempt(_result(whole), where, has_epoch=True))
         if not attempts:
             raise file.error("expected samples, got none - was it run with --no-log-samples?")
         attempts.sort(
@@ -151,12 +151,12 @@ def _result(row: Mapping[str, Any]) -> EvalResult[str]:
     sample = Sample(str(row["id"]), given, row.get("target"), metadata)
     error = row.get("error")
     if error:
-        outcome = Outcome(
+        outcome = ImportedOutcome(
             error=str(error["message"]), source="agent", traceback=error.get("traceback") or ""
         )
     else:
         scores = row.get("scores") or {}
-        outcome = Outcome(
+        outcome = ImportedOutcome(
             scores=[each for name, data in scores.items() for each in _scores(name, data)]
         )
     return result_of(sample, _trajectory(row), outcome, int(row.get("epoch") or 1))
@@ -180,10 +180,10 @@ def _number(value: Any) -> float | None:
         if value in _LETTERS or value.lower() in _WORDS:
             return _LETTERS.get(value, _WORDS.get(value.lower()))
         try:
-            return finite(float(value))
+            return finite_or_none(float(value))
         except ValueError:
             return None
-    return finite(value)
+    return finite_or_none(value)
 
 
 def _trajectory(row: Mapping[str, Any]) -> Trajectory[str]:
@@ -214,7 +214,9 @@ def _usage(models: Any) -> tuple[TokenUsage | None, float | None]:
         return None, None
     cached = sum(each.get("input_tokens_cache_read") or 0 for each in used)
     written = sum(each.get("input_tokens_cache_write") or 0 for each in used)
-    costs = [each["total_cost"] for each in used if finite(each.get("total_cost")) is not None]
+    costs = [
+        each["total_cost"] for each in used if finite_or_none(each.get("total_cost")) is not None
+    ]
     return (
         TokenUsage(
             sum(each["input_tokens"] for each in used) + cached + written,

@@ -20,7 +20,7 @@ from ...errors import UsageError, short_repr
 from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory
 from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
 from .reading import chat_message, expecting
 
@@ -40,7 +40,7 @@ def read_k2_results(path: Path | str | ResultFile) -> EvalReport[str]:
     with ResultFile.of(path) as file:
         for line, row in file.rows():
             with expecting("a result line of K2 Vendor Verifier", file, line):
-                attempts.append(Attempt(_result(row, schema_accuracy), line))
+                attempts.append(ImportedAttempt(_result(row, schema_accuracy), line))
         return report_of(file, attempts, dataset_name="k2")
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import Outcome, expecting, finite, plain_text, result_of
+from .reading import ImportedOutcome, content_text, expecting, finite_or_none, result_of
 
 
 def read_langsmith(path: Path | str | ResultFile) -> EvalReport[Any]:
@@ -28,7 +28,7 @@ def read_langsmith(path: Path | str | ResultFile) -> EvalReport[Any]:
         for line, row in file.rows():
             with expecting("a row of a LangSmith experiment", file, line):
                 run = row["run"]
-                attempts.append(Attempt(_result(row), line, str(run.get("id") or "")))
+                attempts.append(ImportedAttempt(_result(row), line, str(run.get("id") or "")))
                 names.append(str(run.get("session_name") or run.get("name") or ""))
         if not attempts:
             raise file.error("expected rows of a LangSmith experiment, got none")
@@ -45,7 +45,7 @@ def _result(row: Mapping[str, Any]) -> EvalResult[Any]:
     )
     if error := run.get("error"):
         first_line = str(error).strip().partition("\n")[0]
-        outcome = Outcome(error=first_line, source="agent", traceback=str(error))
+        outcome = ImportedOutcome(error=first_line, source="agent", traceback=str(error))
         return result_of(sample, None, outcome)
     tokens = run.get("prompt_tokens"), run.get("completion_tokens")
     trajectory = Trajectory(
@@ -53,7 +53,7 @@ def _result(row: Mapping[str, Any]) -> EvalResult[Any]:
         _single(run.get("outputs") or {}),
         TokenUsage(*tokens) if any(tokens) else None,
         latency_ms=_latency(run) or None,
-        cost=finite(run.get("total_cost")),
+        cost=finite_or_none(run.get("total_cost")),
     )
     return result_of(sample, trajectory, _outcome(row))
 
@@ -71,16 +71,16 @@ def _latency(run: Mapping[str, Any]) -> int:
     return round(passed.total_seconds() * 1000)
 
 
-def _outcome(row: Mapping[str, Any]) -> Outcome:
+def _outcome(row: Mapping[str, Any]) -> ImportedOutcome:
     given = row["feedback"] if "feedback" in row else row["evaluation_results"]["results"]
     scores, labels = [], {}
     for each in given:
-        key, score, comment = str(each["key"]), each.get("score"), plain_text(each.get("comment"))
+        key, score, comment = str(each["key"]), each.get("score"), content_text(each.get("comment"))
         if (each.get("extra") or {}).get("error"):
-            return Outcome(error=f"evaluator `{key}` raised {comment}", source="evaluator")
-        value = float(score) if isinstance(score, bool) else finite(score)
+            return ImportedOutcome(error=f"evaluator `{key}` raised {comment}", source="evaluator")
+        value = float(score) if isinstance(score, bool) else finite_or_none(score)
         if value is not None:
             scores.append(Score(value, reason=comment, criterion=key))
         elif each.get("value") is not None:
             labels[key] = each["value"]
-    return Outcome(scores, metadata={"labels": labels} if labels else {})
+    return ImportedOutcome(scores, metadata={"labels": labels} if labels else {})

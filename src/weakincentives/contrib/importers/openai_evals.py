@@ -14,9 +14,16 @@ from typing import Any
 from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import Outcome, chat_message, expecting, finite, plain_text, result_of
+from .reading import (
+    ImportedOutcome,
+    chat_message,
+    content_text,
+    expecting,
+    finite_or_none,
+    result_of,
+)
 
 _EXPECTED = ("expected", "ideal", "answer", "reference", "correct_label", "ground_truth", "label")
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -28,14 +35,14 @@ def read_openai_evals(path: Path | str | ResultFile) -> list[EvalReport[Any]]:
         items, unfinished = _items(file)
         if isinstance(file.first, Mapping) and "spec" in file.first:
             return [_read_log(file, items)]
-        runs: dict[str, list[Attempt]] = {}
+        runs: dict[str, list[ImportedAttempt]] = {}
         about: dict[str, tuple[str, str]] = {}
         for where, item in items:
             with expecting("an output item of OpenAI Evals", file, where):
                 run, result = str(item["run_id"]), _item_result(item)
                 model = str((item.get("sample") or {}).get("model") or "")
                 about[run] = str(item["eval_id"]), model
-                attempt = Attempt(result, where, str(item.get("id") or ""))
+                attempt = ImportedAttempt(result, where, str(item.get("id") or ""))
                 runs.setdefault(run, []).append(attempt)
         if not runs:
             raise file.error("expected output items of OpenAI Evals, got none")
@@ -80,7 +87,7 @@ def _item_result(item: Mapping[str, Any]) -> EvalResult[Any]:
     sample = Sample(str(item["datasource_item_id"]), fields, expected)
     asked = [chat_message(turn) for turn in made.get("input") or ()]
     replies = [
-        ChatMessage("assistant", plain_text(turn.get("content")))
+        ChatMessage("assistant", content_text(turn.get("content")))
         for turn in made.get("output") or ()
     ]
     usage = made.get("usage") or {}
@@ -95,17 +102,19 @@ def _item_result(item: Mapping[str, Any]) -> EvalResult[Any]:
     return result_of(sample, trajectory, _item_outcome(item, made.get("error") or {}))
 
 
-def _item_outcome(item: Mapping[str, Any], error: Mapping[str, Any]) -> Outcome:
+def _item_outcome(item: Mapping[str, Any], error: Mapping[str, Any]) -> ImportedOutcome:
     if error.get("message") or error.get("code"):
         message = f"{error.get('code') or ''}: {error.get('message') or ''}".strip(": ")
-        return Outcome(error=message, source="infrastructure")
+        return ImportedOutcome(error=message, source="infrastructure")
     scores = []
     for each in item.get("results") or ():
-        value = finite(each.get("score"))
+        value = finite_or_none(each.get("score"))
         if value is None:
-            return Outcome(error=f"grader `{each['name']}` gave no score", source="evaluator")
+            return ImportedOutcome(
+                error=f"grader `{each['name']}` gave no score", source="evaluator"
+            )
         scores.append(Score(value, bool(each["passed"]), criterion=_grader(str(each["name"]))))
-    return Outcome(scores)
+    return ImportedOutcome(scores)
 
 
 def _grader(name: str) -> str:
@@ -138,12 +147,12 @@ def _read_log(file: ResultFile, rows: Iterable[tuple[int | str, Any]]) -> EvalRe
                 places.setdefault(sample, where)
                 kinds = events.setdefault(sample, {})
                 kinds.setdefault(str(row["type"]), []).append(row["data"])
-    attempts: list[Attempt] = []
+    attempts: list[ImportedAttempt] = []
     for sample, kinds in events.items():
         with expecting("events of oaieval", file, places[sample]):
             count = max(1, len(kinds.get("match") or ()))
             results = [_log_result(sample, kinds, index) for index in range(count)]
-            attempts += [Attempt(result, places[sample]) for result in results]
+            attempts += [ImportedAttempt(result, places[sample]) for result in results]
     about = spec or {}
     with expecting("a `spec` of oaieval", file, "$.spec"):
         models = ", ".join(map(str, about.get("completion_fns") or []))
@@ -180,14 +189,15 @@ def _log_result(
         Score(number, criterion=name)
         for data in metrics
         for name, value in data.items()
-        if (number := float(value) if isinstance(value, bool) else finite(value)) is not None
+        if (number := float(value) if isinstance(value, bool) else finite_or_none(value))
+        is not None
     ]
     turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-    messages = [*map(chat_message, turns), ChatMessage("assistant", plain_text(sampled))]
+    messages = [*map(chat_message, turns), ChatMessage("assistant", content_text(sampled))]
     errors = kinds.get("error") or []
     problem = f"{errors[-1]['type']}: {errors[-1]['message']}" if errors and not scores else None
     return result_of(
         Sample(sample_id, prompt, expected),
         Trajectory(tuple(messages), sampled),
-        Outcome(scores, error=problem, source="agent" if problem else None),
+        ImportedOutcome(scores, error=problem, source="agent" if problem else None),
     )

@@ -16,9 +16,9 @@ from typing import Any
 from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import Outcome, expecting, finite, plain_text, result_of
+from .reading import ImportedOutcome, content_text, expecting, finite_or_none, result_of
 
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
 _EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")
@@ -50,9 +50,9 @@ def read_promptfoo(path: Path | str | ResultFile) -> list[EvalReport[Any]]:
 
 def _by_prompt(
     file: ResultFile, rows: Sequence[Any], ids: Mapping[str, str]
-) -> Iterator[tuple[Any, tuple[str, str], list[Attempt]]]:
+) -> Iterator[tuple[Any, tuple[str, str], list[ImportedAttempt]]]:
     """Yield each pair of a prompt and a provider: its key, their names, and its attempts."""
-    attempts: dict[Any, list[Attempt]] = {}
+    attempts: dict[Any, list[ImportedAttempt]] = {}
     labels: dict[Any, tuple[str, str]] = {}
     for index, row in enumerate(rows):
         where = f"$.results.results[{index}]"
@@ -63,7 +63,9 @@ def _by_prompt(
                 str(prompt.get("label") or prompt["raw"]),
                 str(provider.get("label") or provider["id"]),
             )
-            attempt = Attempt(_result(row, ids[_test_key(row)]), where, str(row.get("id") or ""))
+            attempt = ImportedAttempt(
+                _result(row, ids[_test_key(row)]), where, str(row.get("id") or "")
+            )
             attempts.setdefault(key, []).append(attempt)
     for key, given in attempts.items():
         yield key, labels[key], given
@@ -112,30 +114,30 @@ def _result(row: Mapping[str, Any], sample_id: str) -> EvalResult[Any]:
     output, asked = response.get("output"), str(row["prompt"].get("raw") or "")
     tokens = response.get("tokenUsage") or row.get("tokenUsage") or {}
     trajectory = Trajectory(
-        (ChatMessage("user", asked), ChatMessage("assistant", plain_text(output))),
+        (ChatMessage("user", asked), ChatMessage("assistant", content_text(output))),
         output,
         TokenUsage(tokens.get("prompt"), tokens.get("completion")) if tokens.get("total") else None,
         None,
-        round(finite(row.get("latencyMs")) or 0) or None,
-        finite(row.get("cost")),
+        round(finite_or_none(row.get("latencyMs")) or 0) or None,
+        finite_or_none(row.get("cost")),
     )
     return result_of(sample, trajectory, _outcome(row))
 
 
-def _outcome(row: Mapping[str, Any]) -> Outcome:
+def _outcome(row: Mapping[str, Any]) -> ImportedOutcome:
     grading = row.get("gradingResult") or {}
     response = row.get("response") or {}
     if row.get("failureReason") == _ERROR or response.get("error"):
         message = row.get("error") or response.get("error") or "promptfoo reports an error"
-        return Outcome(error=str(message), source="agent")
+        return ImportedOutcome(error=str(message), source="agent")
     parts = [_part(each) for each in grading.get("componentResults") or () if each]
     whole = Score(
-        float(finite(row.get("score")) or 0.0),
+        float(finite_or_none(row.get("score")) or 0.0),
         bool(row["success"]),
         "" if row["success"] else str(grading.get("reason") or row.get("error") or ""),
         criterion="promptfoo",
     )
-    return Outcome(parts, whole=whole)
+    return ImportedOutcome(parts, whole=whole)
 
 
 def _part(component: Mapping[str, Any]) -> Score:
@@ -143,4 +145,6 @@ def _part(component: Mapping[str, Any]) -> Score:
     name = assertion.get("metric") or assertion.get("type") or "assertion"
     passed = bool(component["pass"])
     reason = "" if passed else str(component.get("reason") or "")
-    return Score(float(finite(component.get("score")) or 0.0), passed, reason, criterion=str(name))
+    return Score(
+        float(finite_or_none(component.get("score")) or 0.0), passed, reason, criterion=str(name)
+    )

@@ -16,9 +16,16 @@ from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import Outcome, expecting, finite, json_object, milliseconds, result_of
+from .reading import (
+    ImportedOutcome,
+    expecting,
+    finite_or_none,
+    json_object,
+    milliseconds,
+    result_of,
+)
 
 
 def read_pydantic_evals(path: Path | str | ResultFile) -> EvalReport[Any]:
@@ -37,7 +44,7 @@ def read_pydantic_evals(path: Path | str | ResultFile) -> EvalReport[Any]:
                 with expecting("a case of pydantic-evals", file, where):
                     # A repeat has a name of its own, such as `fr [2/3]`.
                     result = _result(case, asserted=asserted)
-                    attempts.append(Attempt(result, where, str(case["name"])))
+                    attempts.append(ImportedAttempt(result, where, str(case["name"])))
         config = {"agent": str(data.get("name") or "")}
         return report_of(file, attempts, dataset_name="pydantic-evals", config=config)
 
@@ -48,7 +55,7 @@ def _result(case: Mapping[str, Any], *, asserted: bool) -> EvalResult[Any]:
         name, case.get("inputs"), case.get("expected_output"), _mapping(case, "metadata")
     )
     if "error_message" in case:
-        outcome = Outcome(
+        outcome = ImportedOutcome(
             error=str(case["error_message"]),
             source="agent",
             traceback=case.get("error_stacktrace") or "",
@@ -63,7 +70,7 @@ def _result(case: Mapping[str, Any], *, asserted: bool) -> EvalResult[Any]:
         if any(tokens)
         else None,
         latency_ms=milliseconds(case.get("task_duration")) or None,
-        cost=finite(counted.get("cost")),
+        cost=finite_or_none(counted.get("cost")),
     )
     return result_of(sample, trajectory, _outcome(case, asserted))
 
@@ -73,11 +80,11 @@ def _mapping(case: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {} if value is None else {name: value}
 
 
-def _outcome(case: Mapping[str, Any], asserted: bool) -> Outcome:
+def _outcome(case: Mapping[str, Any], asserted: bool) -> ImportedOutcome:
     failures = case.get("evaluator_failures") or ()
     if failures:
         first = failures[0]
-        return Outcome(
+        return ImportedOutcome(
             error=f"evaluator `{first['name']}` raised {first['error_message']}",
             source="evaluator",
             traceback=first.get("error_stacktrace") or "",
@@ -92,8 +99,12 @@ def _outcome(case: Mapping[str, Any], asserted: bool) -> Outcome:
         rated = (case.get("scores") or {}).items()
         numbers = [*((name, each["value"]) for name, each in rated), *numbers]
     tracked = [
-        Metric(name, value) for name, number in numbers if (value := finite(number)) is not None
+        Metric(name, value)
+        for name, number in numbers
+        if (value := finite_or_none(number)) is not None
     ]
     labels = {name: each["value"] for name, each in (case.get("labels") or {}).items()}
     kept = {"labels": labels, "attributes": case.get("attributes")}
-    return Outcome(scores, tracked, metadata={name: value for name, value in kept.items() if value})
+    return ImportedOutcome(
+        scores, tracked, metadata={name: value for name, value in kept.items() if value}
+    )

@@ -63,7 +63,7 @@ def expecting(what: str, file: ResultFile, where: int | str) -> Iterator[None]:
 # ── values ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def finite(number: Any) -> float | None:
+def finite_or_none(number: Any) -> float | None:
     """Return a finite number as a float, and None for anything else, a bool too."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return None
@@ -75,10 +75,10 @@ def finite(number: Any) -> float | None:
 
 def milliseconds(seconds: Any) -> int:
     """Return seconds as milliseconds; 0 if they are unknown."""
-    return round(1000 * (finite(seconds) or 0.0))
+    return round(1000 * (finite_or_none(seconds) or 0.0))
 
 
-def plain_text(content: Any) -> str:
+def content_text(content: Any) -> str:
     """Return the text of a message: itself, or that of its parts, of which images are left out."""
     if isinstance(content, list):
         parts = [part.get("text") or "" for part in content if isinstance(part, Mapping)]
@@ -91,7 +91,7 @@ def chat_message(data: Mapping[str, Any]) -> ChatMessage:
     role: Any = data.get("role")
     return ChatMessage(
         role if role in _ROLES else "user",
-        plain_text(data.get("content")),
+        content_text(data.get("content")),
         wire_calls(data),
         data.get("tool_call_id"),
         data.get("name"),
@@ -103,7 +103,7 @@ def last_reply(messages: Sequence[ChatMessage]) -> str:
     return next((each.content for each in reversed(messages) if each.role == "assistant"), "")
 
 
-def error_details(message: str, traceback: str = "") -> ErrorDetails | None:
+def parsed_error(message: str, traceback: str = "") -> ErrorDetails | None:
     """Return the type of an exception that a message begins with, and the end of its traceback."""
     found = _EXCEPTION.match(message)
     if found is None and not traceback:
@@ -115,7 +115,7 @@ def error_details(message: str, traceback: str = "") -> ErrorDetails | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ImportedOutcome:
     """The outcome of one attempt in another system: scores, or an error with its source."""
 
     scores: Sequence[Score] = ()
@@ -128,7 +128,10 @@ class Outcome:
 
 
 def result_of(
-    sample: Sample[Any, Any], trajectory: Trajectory[Any] | None, outcome: Outcome, epoch: int = 1
+    sample: Sample[Any, Any],
+    trajectory: Trajectory[Any] | None,
+    outcome: ImportedOutcome,
+    epoch: int = 1,
 ) -> EvalResult[Any]:
     """Return the result of an attempt. One without any score is an evaluator error, never a 0."""
     error, source = outcome.error, outcome.source
@@ -136,7 +139,7 @@ def result_of(
         error, source = "expected a score, got none", "evaluator"
     return EvalResult(
         sample.id,
-        Score(0.0, False) if error is not None else score_of(outcome),
+        Score(0.0, False) if error is not None else combined_score(outcome),
         (trajectory.latency_ms if trajectory else None) or 0,
         error,
         sample,
@@ -144,11 +147,11 @@ def result_of(
         outcome.metadata,
         epoch=epoch,
         error_source=source,
-        error_details=None if error is None else error_details(error, outcome.traceback),
+        error_details=None if error is None else parsed_error(error, outcome.traceback),
     )
 
 
-def score_of(outcome: Outcome) -> Score:
+def combined_score(outcome: ImportedOutcome) -> Score:
     """Return the scores of an attempt as one: the system's own verdict, or all must pass."""
     scores, whole = list(outcome.scores), outcome.whole
     if whole is not None:

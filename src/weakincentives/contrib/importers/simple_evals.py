@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
 from .reading import chat_message, expecting, json_object
 
@@ -52,7 +52,7 @@ def read_simple_evals(path: Path | str | ResultFile) -> EvalReport[str]:
         ):
             where = f"$.htmls[{index}]"
             with expecting("a sample of simple-evals", file, where):
-                attempts.append(Attempt(_result(name, block, turns, details or {}), where))
+                attempts.append(ImportedAttempt(_result(name, block, turns, details or {}), where))
         return report_of(file, attempts, dataset_name=name)
 
 

@@ -21,23 +21,23 @@ from typing import Any
 from ...chat import ChatMessage, TokenTrace, TokenUsage
 from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .attempts import Attempt, report_of
+from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import chat_message, expecting, finite, last_reply
+from .reading import chat_message, expecting, finite_or_none, last_reply
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 
 
 def read_verifiers(path: Path | str | ResultFile) -> EvalReport[str]:
     """Return the rollouts of a file as results; several of one task are its epochs."""
-    attempts: list[Attempt] = []
+    attempts: list[ImportedAttempt] = []
     with ResultFile.of(path) as file:
         for number, row in file.rows():
             with expecting("a rollout of verifiers", file, number):
                 if "traces" in row:
                     attempts += _episode(row, number)
                 elif "example_id" in row:
-                    attempts.append(Attempt(_rollout(row), number))
+                    attempts.append(ImportedAttempt(_rollout(row), number))
                 else:
                     raise UsageError(f"neither `traces` nor `example_id`, but {', '.join(row)}")
         return report_of(file, attempts, dataset_name=file.path.parent.name or "verifiers")
@@ -66,7 +66,7 @@ def _result(
 # ── the newer stack: episodes ───────────────────────────────────────────────────────────────────
 
 
-def _episode(row: Mapping[str, Any], line: int) -> Iterator[Attempt]:
+def _episode(row: Mapping[str, Any], line: int) -> Iterator[ImportedAttempt]:
     traces, task = row["traces"], row["task"]
     data = task.get("data") or {}
     key = str(task.get("key") or task.get("hash") or data.get("id") or data.get("idx"))
@@ -79,7 +79,7 @@ def _episode(row: Mapping[str, Any], line: int) -> Iterator[Attempt]:
         metadata = {"episode": row.get("id"), "group": group, "trace": trace.get("id")}
         score, problem = score_of_trace(trace, errors)
         result = _result(sample, trajectory_of_trace(trace), score, problem, metadata)
-        yield Attempt(result, line, str(trace.get("id") or ""))
+        yield ImportedAttempt(result, line, str(trace.get("id") or ""))
 
 
 def score_of_trace(
@@ -92,7 +92,7 @@ def score_of_trace(
         first = errors[0] if errors else {"type": "", "message": "the trace is not ok"}
         message = f"{first['type']}: {first['message']}".removeprefix(": ")
         return None, (message, _source(str(first["type"]), bool(missing)))
-    values = {name: finite(reward["score"]) for name, reward in rewards.items() if reward}
+    values = {name: finite_or_none(reward["score"]) for name, reward in rewards.items() if reward}
     broken = [*missing, *(name for name, value in values.items() if value is None)]
     if broken or not values:
         what = ", ".join(broken) or "any reward"
@@ -118,7 +118,7 @@ def _metrics(given: Mapping[str, Any] | None, taken: set[str]) -> list[Metric]:
     return [
         Metric(name if name not in taken else f"metric/{name}", value)
         for name, number in (given or {}).items()
-        if (value := finite(number)) is not None
+        if (value := finite_or_none(number)) is not None
     ]
 
 
@@ -188,7 +188,7 @@ def _rollout(row: Mapping[str, Any]) -> EvalResult[str]:
     asked = [{"role": each.role, "content": each.content} for each in prompt]
     sample = Sample(str(row["example_id"]), asked, row.get("answer") or None, {"info": info})
     metadata = {"group": str(row["example_id"]), "is_truncated": row.get("is_truncated", False)}
-    trajectory, reward = trajectory_of_rollout(row), finite(row.get("reward"))
+    trajectory, reward = trajectory_of_rollout(row), finite_or_none(row.get("reward"))
     problem = problem_of_rollout(row)
     if problem is None and reward is None:
         problem = (f"expected a number as reward, got {row.get('reward')!r}", "evaluator")

@@ -22,7 +22,7 @@ from ...evals import EvalResult, Sample, Score
 from ...evals.engine.engine import Tally, sample_digest
 from ...evals.store.manifest import RunManifest
 from ...secrets import redact, redact_message
-from .tracer import Node, Place, at
+from .tracer import Place, SpanNode, at
 
 MAX_SCORE = 99_999.9999
 MAX_KEY = 180  # characters
@@ -86,7 +86,7 @@ def example_of(dataset_id: UUID, sample: Sample[Any, Any]) -> dict[str, Any]:
     }
 
 
-def run_of(node: Node, root: Node) -> dict[str, Any]:
+def as_langsmith_run(node: SpanNode, root: SpanNode) -> dict[str, Any]:
     """Return a node as a run; `root` is the root of its tree."""
     shape = _SHAPES[node.kind](node, root)
     above = node.path.split(".")
@@ -113,7 +113,7 @@ def _error(error: BaseException | None) -> str | None:
     return None if error is None else _message_text(short_repr(error, 2000))
 
 
-def _sample(node: Node, _: Node) -> dict[str, Any]:
+def _sample(node: SpanNode, _: SpanNode) -> dict[str, Any]:
     sample, result = node.facts["sample"], node.facts["result"]
     place = node.place or Place("", "", "")
     outputs = {} if result.output is None else {"output": clean(result.output)}
@@ -145,7 +145,7 @@ def _sample(node: Node, _: Node) -> dict[str, Any]:
     }
 
 
-def _prompt(node: Node, _: Node) -> dict[str, Any]:
+def _prompt(node: SpanNode, _: SpanNode) -> dict[str, Any]:
     rendered, response = node.facts["rendered"], node.facts.get("response")
     known = {"prompt": f"{rendered.ns}/{rendered.key}", "adapter": node.facts.get("adapter")}
     if response is not None:
@@ -162,7 +162,7 @@ def _prompt(node: Node, _: Node) -> dict[str, Any]:
     }
 
 
-def _model(node: Node, _: Node) -> dict[str, Any]:
+def _model(node: SpanNode, _: SpanNode) -> dict[str, Any]:
     request: ModelRequest = node.facts["request"]
     reply: ModelReply | None = node.facts.get("reply")
     asked, provider = request.settings, node.facts.get("adapter")
@@ -186,7 +186,7 @@ def _model(node: Node, _: Node) -> dict[str, Any]:
     }
 
 
-def _tool(node: Node, _: Node) -> dict[str, Any]:
+def _tool(node: SpanNode, _: SpanNode) -> dict[str, Any]:
     call, result = node.facts["call"], node.facts.get("result")
     shape = {"inputs": clean(call.arguments), "metadata": {"tool_call_id": call.id}}
     if result is not None:
@@ -195,7 +195,7 @@ def _tool(node: Node, _: Node) -> dict[str, Any]:
     return shape
 
 
-def _evaluator(node: Node, root: Node) -> dict[str, Any]:
+def _evaluator(node: SpanNode, root: SpanNode) -> dict[str, Any]:
     score: Score | None = node.facts.get("score")
     outputs = None
     if score is not None:

@@ -20,8 +20,8 @@ from uuid import UUID
 
 from ...secrets import logger_for, redact_message
 from .client import imported
-from .runs import example_of, facts_of_run, feedback_on, run_of, summary_of
-from .tracer import Node, Place, at
+from .runs import as_langsmith_run, example_of, facts_of_run, feedback_on, summary_of
+from .tracer import Place, SpanNode, at
 
 logger = logger_for("weakincentives.contrib.langsmith")
 
@@ -32,7 +32,7 @@ YIELD_SECONDS = 0.0002  # sleep between two calls, so that the samples get the G
 EVALUATORS = "evaluators"  # the project that LangSmith itself uses for judges
 
 
-class Experiment(NamedTuple):
+class LangSmithExperiment(NamedTuple):
     """An experiment that exists in LangSmith."""
 
     id: UUID
@@ -70,10 +70,10 @@ class Sender:
         self.error = ""
         self.closed = False
         self._project, self._size = project, size
-        self._items: queue.SimpleQueue[Node | Event | None] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[SpanNode | Event | None] = queue.SimpleQueue()
         self._flushing = Event()
         self._errors, self._reported, self._in_flight = 0, (0, 0), 0
-        self._experiments: dict[Place, Experiment] = {}
+        self._experiments: dict[Place, LangSmithExperiment] = {}
         self._datasets: dict[str, UUID] = {}
         self._examples: set[UUID] = set()
         self._without_experiment: set[Place] = set()  # their traces go to the project
@@ -88,7 +88,7 @@ class Sender:
         self._not_found: type[Exception] = errors.LangSmithNotFoundError
         self._thread.start()
 
-    def put(self, node: Node) -> None:
+    def put(self, node: SpanNode) -> None:
         """Queue a finished tree. A cancelled sample has no result and is not sent."""
         if node.kind == "sample" and "result" not in node.facts:
             return
@@ -127,7 +127,7 @@ class Sender:
             self.error = self.error or "it did not answer in time"
         while not self._items.empty():
             item = self._items.get()
-            self.failed += isinstance(item, Node) and item.kind != "run"
+            self.failed += isinstance(item, SpanNode) and item.kind != "run"
         self._items.put(None)  # ends the thread if it is late
         self.report_losses()
 
@@ -149,9 +149,9 @@ class Sender:
     # ── in the thread ───────────────────────────────────────────────────────────────────────────
 
     def _work(self) -> None:
-        batch: list[Node] = []
+        batch: list[SpanNode] = []
         for item in iter(self._items.get, None):
-            if isinstance(item, Node) and item.kind != "run":
+            if isinstance(item, SpanNode) and item.kind != "run":
                 if not batch and self._items.qsize() < MAX_BATCH:
                     self._flushing.wait(LINGER_SECONDS)
                 batch.append(item)
@@ -162,11 +162,11 @@ class Sender:
             if isinstance(item, Event):
                 self._flushing.clear()
                 item.set()
-            elif isinstance(item, Node) and item.kind == "run":
+            elif isinstance(item, SpanNode) and item.kind == "run":
                 self._end_run(item)
         self._send(batch)
 
-    def _send(self, batch: list[Node]) -> None:
+    def _send(self, batch: list[SpanNode]) -> None:
         """Send and count the trees of a batch."""
         if not batch:
             return
@@ -208,8 +208,8 @@ class Sender:
                 f"expected LangSmith to take a batch within {FLUSH_TIMEOUT_SECONDS:g} s"
             )
 
-    def _send_runs(self, place: Place | None, nodes: list[Node]) -> None:
-        project, examples = self._project, dict[Node, UUID]()
+    def _send_runs(self, place: Place | None, nodes: list[SpanNode]) -> None:
+        project, examples = self._project, dict[SpanNode, UUID]()
         if place is not None and (experiment := self._experiment_or_none(place, nodes[0])):
             project = place.name
             samples = [node for node in nodes if node.kind == "sample"]
@@ -219,13 +219,13 @@ class Sender:
                 self._accept_refusal(place, error, "examples")
         for root in nodes:
             for node, judging in _walk(root):
-                run = run_of(node, root)
+                run = as_langsmith_run(node, root)
                 if node in examples:
                     run["reference_example_id"] = examples[node]
                 self._client.create_run(project_name=EVALUATORS if judging else project, **run)
                 self._yield_gil()
 
-    def _send_feedback(self, nodes: list[Node]) -> None:
+    def _send_feedback(self, nodes: list[SpanNode]) -> None:
         for node in nodes:
             if node.kind != "sample" or node.place not in self._experiments:
                 continue
@@ -252,7 +252,7 @@ class Sender:
         fields = self._client._hide_run_outputs({"comment": comment}) if comment else {}
         return fields.get("comment") if isinstance(fields, dict) else None
 
-    def _experiment_or_none(self, place: Place, node: Node) -> Experiment | None:
+    def _experiment_or_none(self, place: Place, node: SpanNode) -> LangSmithExperiment | None:
         """Return the experiment; None if the server refuses to make it or its dataset."""
         if place in self._without_experiment:
             return None
@@ -273,10 +273,12 @@ class Sender:
             f"are in the project {project!r}"
         )
 
-    def _experiment(self, place: Place, node: Node) -> Experiment:
+    def _experiment(self, place: Place, node: SpanNode) -> LangSmithExperiment:
         """Return the experiment; create it unless another process has."""
         if place not in self._experiments:
-            manifest = node.outer.facts.get("manifest") if isinstance(node.outer, Node) else None
+            manifest = (
+                node.outer.facts.get("manifest") if isinstance(node.outer, SpanNode) else None
+            )
             dataset_id, facts = self._dataset(place.dataset), facts_of_run(place, manifest)
             try:
                 made = self._client.create_project(
@@ -285,7 +287,7 @@ class Sender:
             except self._conflict:
                 made = self._client.read_project(project_name=place.name)
             dataset_id = made.reference_dataset_id or dataset_id
-            self._experiments[place] = Experiment(made.id, dataset_id, facts)
+            self._experiments[place] = LangSmithExperiment(made.id, dataset_id, facts)
         return self._experiments[place]
 
     def _dataset(self, name: str) -> UUID:
@@ -300,7 +302,9 @@ class Sender:
             self._datasets[name] = dataset.id
         return self._datasets[name]
 
-    def _examples_of(self, experiment: Experiment, nodes: list[Node]) -> dict[Node, UUID]:
+    def _examples_of(
+        self, experiment: LangSmithExperiment, nodes: list[SpanNode]
+    ) -> dict[SpanNode, UUID]:
         """Return the id of each sample's example; add missing examples to the dataset."""
         client, dataset_id = self._client, experiment.dataset_id
         rows = {}
@@ -326,14 +330,14 @@ class Sender:
             self._examples.update(new)
         return {node: row["id"] for node, row in rows.items()}
 
-    def _end_run(self, run: Node) -> None:
+    def _end_run(self, run: SpanNode) -> None:
         """Record the end and the summary of a run in its experiments."""
         for place in [place for place in self._experiments if place.run_id == run.name]:
             self._try(self._end_experiment, self._experiments.pop(place), run)
         if not self.closed:
             self.report_losses()
 
-    def _end_experiment(self, experiment: Experiment, run: Node) -> None:
+    def _end_experiment(self, experiment: LangSmithExperiment, run: SpanNode) -> None:
         summary = summary_of(run.facts, run.error)
         self._client.update_project(
             experiment.id, end_time=at(run.ended), metadata={**experiment.facts, **summary}
@@ -344,7 +348,7 @@ class Sender:
             )
 
 
-def _walk(node: Node, judging: bool = False) -> Iterator[tuple[Node, bool]]:
+def _walk(node: SpanNode, judging: bool = False) -> Iterator[tuple[SpanNode, bool]]:
     """Yield the node and its descendants, parents first, and whether each belongs to a judge.
 
     An evaluator that called no model is left out: its score is sent as feedback.

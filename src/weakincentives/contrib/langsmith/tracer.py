@@ -49,19 +49,19 @@ class RemoteParent(NamedTuple):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Node:
+class SpanNode:
     """One span, with its parent in this or another process."""
 
     kind: Kind
     name: str
     facts: dict[str, Any]
     _new_id: Callable[[datetime], UUID]
-    outer: Node | RemoteParent | None  # the span that was current before
+    outer: SpanNode | RemoteParent | None  # the span that was current before
     begun: int = field(default_factory=time.time_ns)
     ended: int = 0
     error: BaseException | None = None
-    parent: Node | RemoteParent | None = None  # in the same trace
-    children: list[Node] = field(default_factory=list)
+    parent: SpanNode | RemoteParent | None = None  # in the same trace
+    children: list[SpanNode] = field(default_factory=list)
     place: Place | None = None
     _path: str = ""
     _id: UUID | None = None
@@ -93,24 +93,24 @@ class SpanTracer:
     def __init__(
         self,
         project: str,
-        put: Callable[[Node], None],
+        put: Callable[[SpanNode], None],
         flush: Callable[[], object],
         new_id: Callable[[datetime], UUID],
     ) -> None:
         self._project, self._put, self._new_id = project, put, new_id
         self.flush = flush
-        self._current: ContextVar[Node | RemoteParent | None] = ContextVar(
+        self._current: ContextVar[SpanNode | RemoteParent | None] = ContextVar(
             "wink-langsmith", default=None
         )
 
-    def begin(self, kind: Kind, name: str, facts: Mapping[str, Any]) -> Node:
+    def begin(self, kind: Kind, name: str, facts: Mapping[str, Any]) -> SpanNode:
         outer = self._current.get()
-        node = Node(kind, name, dict(facts), self._new_id, outer)
+        node = SpanNode(kind, name, dict(facts), self._new_id, outer)
         if kind in ("sample", "request"):
             node.place = self._place(facts, outer)
         elif outer is not None and kind != "run":
             node.place = outer.place
-            if isinstance(outer, Node) and outer.kind not in ("run", "request"):
+            if isinstance(outer, SpanNode) and outer.kind not in ("run", "request"):
                 outer.children.append(node)
                 # A judge has its own trace, so that its tokens do not count as the agent's.
                 node.parent = None if kind == "evaluator" else outer
@@ -119,14 +119,14 @@ class SpanTracer:
         self._current.set(node)
         return node
 
-    def end(self, begun: Node, facts: Mapping[str, Any], error: BaseException | None) -> None:
+    def end(self, begun: SpanNode, facts: Mapping[str, Any], error: BaseException | None) -> None:
         self._current.set(begun.outer)
         begun.ended, begun.error = time.time_ns(), error
         begun.facts.update(facts)
         if begun.kind == "tool" and (result := facts.get("result")) is not None:
             begun.facts["text"] = result.text  # now, since the tool may change its value later
         outer = begun.outer
-        inner = isinstance(outer, Node) and outer.kind not in ("run", "request")
+        inner = isinstance(outer, SpanNode) and outer.kind not in ("run", "request")
         if begun.kind in ("run", "sample") or (begun.kind != "request" and not inner):
             self._put(begun)
 
@@ -148,12 +148,12 @@ class SpanTracer:
         finally:
             self._current.set(outer)
 
-    def _place(self, facts: Mapping[str, Any], outer: Node | RemoteParent | None) -> Place:
+    def _place(self, facts: Mapping[str, Any], outer: SpanNode | RemoteParent | None) -> Place:
         run_id, experiment = facts.get("run_id", ""), facts.get("experiment", BASELINE.name)
         project, dataset = self._project, facts.get("dataset_name", "")
         if isinstance(outer, RemoteParent) and outer.place.run_id == run_id:
             project, dataset, *_ = outer.place
-        elif isinstance(outer, Node) and (manifest := outer.facts.get("manifest")) is not None:
+        elif isinstance(outer, SpanNode) and (manifest := outer.facts.get("manifest")) is not None:
             unnamed = ("samples", (manifest.dataset_digest or "")[:12])
             dataset = manifest.dataset_name or "-".join(filter(None, unnamed))
         return Place(project, dataset or "samples", run_id, experiment)

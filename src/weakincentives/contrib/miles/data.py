@@ -12,7 +12,7 @@ from ...evals import Sample
 from ...internal.atomic_write import write_whole
 from ...secrets import redact_bytes
 from .package import miles_module
-from .rewards import plain_metadata, sample_id
+from .rewards import json_metadata, sample_id
 
 
 def miles_data_source(buffer: Callable[[Any], Any]) -> Any:
@@ -108,7 +108,7 @@ def _new_sample(kind: Any, sample: Sample[Any, Any]) -> Any:
     label = sample.expected
     if label is not None and not isinstance(label, str):
         label = json.dumps(label)
-    metadata = {**plain_metadata(sample.metadata), "sample_id": sample.id}
+    metadata = {**json_metadata(sample.metadata), "sample_id": sample.id}
     return kind(prompt=prompt, label=label, metadata=metadata)
 
 

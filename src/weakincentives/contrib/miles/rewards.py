@@ -86,9 +86,7 @@ def sample_id(sample: Any) -> str:
 
 def _context(sample: Any, adapter: Any) -> EvalContext:
     metadata = dict(sample.metadata or {})
-    own = Sample(
-        sample_id(sample), sample.prompt, sample.label, {"miles": plain_metadata(metadata)}
-    )
+    own = Sample(sample_id(sample), sample.prompt, sample.label, {"miles": json_metadata(metadata)})
     messages = [*_messages(sample.prompt), ChatMessage("assistant", sample.response or "")]
     trajectory: Trajectory[str] = Trajectory(tuple(messages), sample.response or "")
     return EvalContext(sample=own, trajectory=trajectory, adapter=adapter)
@@ -100,7 +98,7 @@ def _messages(prompt: Any) -> list[ChatMessage]:
     return [ChatMessage(each["role"], str(each.get("content") or "")) for each in prompt]
 
 
-def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def json_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that is JSON; miles keeps its own objects there, too."""
     kept = {}
     for name, value in metadata.items():

@@ -34,7 +34,7 @@ from .attributes import (
     start_attributes,
     start_content,
 )
-from .export import BackgroundExecutor, Export, missing
+from .export import BackgroundExecutor, Export, missing_package
 
 SCOPE = "weakincentives"
 _TRACE_ROOTS = ("request", "sample")  # the kinds that start a trace
@@ -243,7 +243,7 @@ def _global_providers() -> tuple[Any, Any]:
     try:
         from opentelemetry import _logs, trace
     except ImportError:
-        raise missing("opentelemetry-api") from None
+        raise missing_package("opentelemetry-api") from None
     providers = trace.get_tracer_provider(), _logs.get_logger_provider()
     spans, records = (each if hasattr(each, "force_flush") else None for each in providers)
     return spans, records

@@ -31,7 +31,7 @@ _NOISY_LOGGERS = (
 _captured = threading.local()  # what the SDK logs while a thread exports for us
 
 
-def missing(package: str) -> MissingExtraError:
+def missing_package(package: str) -> MissingExtraError:
     """Return the error for a package of OpenTelemetry that is not installed."""
     return MissingExtraError(package, "otel", "tracing with OpenTelemetry")
 
@@ -98,7 +98,7 @@ class Export:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError:
-            raise missing("opentelemetry-exporter-otlp-proto-http") from None
+            raise missing_package("opentelemetry-exporter-otlp-proto-http") from None
 
         def url(signal: str) -> str | None:
             return None if endpoint is None else f"{endpoint.rstrip('/')}/v1/{signal}"

@@ -75,7 +75,7 @@ def end(child: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(child.pid, number)
 
 
-def watch(source: io.FileIO, child: subprocess.Popen[bytes]) -> None:
+def forward_interrupt(source: io.FileIO, child: subprocess.Popen[bytes]) -> None:
     """Forward Ctrl-C; end the script when the other side is gone."""
     while source.read(1):
         end(child, signal.SIGINT)
@@ -104,7 +104,7 @@ def run(job: dict[str, Any], source: io.FileIO, project: Path) -> None:
         start_new_session=True,
     )
     try:
-        threading.Thread(target=watch, args=(source, child), daemon=True).start()
+        threading.Thread(target=forward_interrupt, args=(source, child), daemon=True).start()
         readers = [
             threading.Thread(target=forward, args=(kind, pipe), daemon=True)
             for kind, pipe in ((b"o", child.stdout), (b"e", child.stderr))

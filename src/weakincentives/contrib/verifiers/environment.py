@@ -28,7 +28,7 @@ from ...internal.threads import in_thread
 from ...rollouts import Endpoint
 from .older import has_load_environment, older_agent, older_dataset, sampling_settings
 from .scores import trace_with_rewards
-from .service import Service
+from .service import EnvironmentService
 
 
 def verifiers_dataset(
@@ -111,7 +111,7 @@ class _Play:
         import verifiers.v1 as vf
 
         self.env = _environment(config)
-        self._service = Service(self.env.serving)
+        self._service = EnvironmentService(self.env.serving)
         self._model = vf.ModelContext(
             model=endpoint.model,
             client=vf.EvalClientConfig(

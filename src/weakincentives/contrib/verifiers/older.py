@@ -25,7 +25,7 @@ from ...evals.evaluators import EvaluatorFunction
 from ...rollouts import Endpoint
 from ..importers.reading import chat_message
 from .scores import rollout_with_rewards
-from .service import Service
+from .service import EnvironmentService
 
 _raised: ContextVar[dict[str, str] | None] = ContextVar("weakincentives.verifiers", default=None)
 
@@ -67,7 +67,7 @@ def older_agent(
         rubric._get_reward_func_names(), rubric._get_reward_weights(), strict=True
     ):
         weights[name] = weights.get(name, 0.0) + weight
-    service = Service(partial(_client, endpoint, key_variable))
+    service = EnvironmentService(partial(_client, endpoint, key_variable))
     play = partial(_play, env, service, endpoint)
 
     async def agent(sample: Sample[Any, Any]) -> AgentOutput:
@@ -81,7 +81,7 @@ def older_agent(
 
 
 async def _play(
-    env: Any, service: Service, endpoint: Endpoint, sample: Sample[Any, Any]
+    env: Any, service: EnvironmentService, endpoint: Endpoint, sample: Sample[Any, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     """Run one rollout; return its row, and what reward functions raised."""
     raised: dict[str, str] = {}

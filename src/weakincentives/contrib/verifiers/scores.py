@@ -16,7 +16,7 @@ from ...chat import TokenTrace
 from ...errors import EvaluatorError, ProviderError, WinkError
 from ...evals import Sample, Score, Trajectory
 from ...evals.evaluators.environments import ENVIRONMENT_SCORE, ENVIRONMENT_SCORE_ERROR
-from ..importers.reading import finite
+from ..importers.reading import finite_or_none
 from ..importers.verifiers import (
     problem_of_rollout,
     score_of_trace,
@@ -58,13 +58,15 @@ def trace_with_rewards(
     if score is None:
         _raise_unless_scoring(problem, source)
     rewards = {
-        name: reward and {**reward, "score": finite(reward["score"])}
+        name: reward and {**reward, "score": finite_or_none(reward["score"])}
         for name, reward in (trace.get("rewards") or {}).items()
     }
     kept = {
         "ok": bool(trace.get("ok")),
         "rewards": rewards,
-        "metrics": {name: finite(value) for name, value in (trace.get("metrics") or {}).items()},
+        "metrics": {
+            name: finite_or_none(value) for name, value in (trace.get("metrics") or {}).items()
+        },
         "errors": [{"type": each["type"], "message": each["message"]} for each in errors],
         **facts,
     }
@@ -88,7 +90,9 @@ def rollout_with_rewards(
     if (problem := problem_of_rollout(row)) is not None and problem[1] != "evaluator":
         _raise_unless_scoring(*problem)
     rewards = {
-        name: None if name in raised else {"score": finite(value), "weight": weights.get(name, 0.0)}
+        name: None
+        if name in raised
+        else {"score": finite_or_none(value), "weight": weights.get(name, 0.0)}
         for name, value in (row.get("metrics") or {}).items()
     }
     errors = [{"type": "TaskError", "message": f"{name}: {text}"} for name, text in raised.items()]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 CANCEL_SECONDS = 30.0  # for an attempt that was cancelled, until its environment is closed anyway
 
 
-class Service:
+class EnvironmentService:
     """Serves an environment while attempts need it: `serving` opens it, on the service's loop."""
 
     def __init__(self, serving: Callable[[], AbstractAsyncContextManager[Any]]) -> None:

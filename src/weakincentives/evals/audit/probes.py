@@ -22,7 +22,7 @@ from ..evaluators.signatures import match_signature
 from ..model.explain import why_failed
 from ..model.result import EvalResult, criterion_values
 from .report import AuditedSample, Finding, ProbeScore
-from .texts import text_of
+from .texts import all_text
 
 _ALL_MUST_PASS = ("all_of", "composite")  # parts of these can be left out
 _MIN_SHUFFLED = 3  # words
@@ -49,7 +49,7 @@ def _echo(samples: Samples) -> Outputs:
     found: Outputs = {}
     for sample in samples:
         if sample.expected is None or isinstance(sample.expected, str):
-            found[sample.id] = text_of(sample.input)
+            found[sample.id] = all_text(sample.input)
         elif isinstance(sample.input, type(sample.expected)):
             found[sample.id] = sample.input
     return found
@@ -64,7 +64,7 @@ def _other(samples: Samples) -> Outputs:
     known = [sample for sample in samples if sample.expected is not None]
     Random(0).shuffle(known)
     circle = [*known, *known]  # the first one follows the last
-    texts = [text_of(sample.expected).strip().casefold() for sample in known] * 2
+    texts = [all_text(sample.expected).strip().casefold() for sample in known] * 2
     found: Outputs = {}
     differs = None  # the next place whose text differs from that of the place before it
     for at in reversed(range(len(circle) - 1)):

@@ -20,7 +20,7 @@ Samples = Sequence[Sample[Any, Any]]
 
 def text_findings(samples: Samples) -> Iterator[Finding]:
     """Yield a finding for each check of the texts."""
-    texts = [" ".join(text_of(sample.input).split()) for sample in samples]
+    texts = [" ".join(all_text(sample.input).split()) for sample in samples]
     groups = group_values(range(len(texts)), texts)
     repeated = [group for group in groups.values() if len(group) > 1]
     yield _duplicates(samples, repeated)
@@ -30,7 +30,7 @@ def text_findings(samples: Samples) -> Iterator[Finding]:
     yield _canaries(samples)
 
 
-def text_of(value: Any) -> str:
+def all_text(value: Any) -> str:
     """Return all texts and numbers in a value, one in each line."""
     return "\n".join(_leaves(value))
 
@@ -57,7 +57,7 @@ def _duplicates(samples: Samples, repeated: Sequence[Sequence[int]]) -> Finding:
         first: dict[str, str] = {}
         for at in group:
             sample = samples[at]
-            earlier = first.setdefault(text_of(sample.expected), sample.id)
+            earlier = first.setdefault(all_text(sample.expected), sample.id)
             if earlier != sample.id:
                 found.append(AuditedSample(sample.id, f"the same as {earlier}"))
     return Finding.of(
@@ -73,7 +73,7 @@ def _duplicates(samples: Samples, repeated: Sequence[Sequence[int]]) -> Finding:
 def _ambiguous(samples: Samples, repeated: Sequence[Sequence[int]]) -> Finding:
     found = []
     for group in repeated:
-        answers = {text_of(samples[at].expected): samples[at].id for at in reversed(group)}
+        answers = {all_text(samples[at].expected): samples[at].id for at in reversed(group)}
         if len(answers) > 1:
             for at in group:
                 others = (name for answer, name in answers.items() if name != samples[at].id)

@@ -21,7 +21,7 @@ from .._judge import (
     Question,
     Scale,
     adapter_of,
-    judge_model,
+    judge_adapter,
     judge_prompt,
     output_type,
     params_of,
@@ -82,7 +82,7 @@ def browsecomp(adapter: JudgeModel = None) -> Criterion:
 
 
 def _judge_of(name: str, adapter: Any, criterion: str, scale: Scale) -> Criterion:
-    model = judge_model(adapter)
+    model = judge_adapter(adapter)
 
     async def judge(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> Score:
         verdict, metrics = await _ask(name, model, criterion, scale, context)
@@ -118,7 +118,7 @@ def healthbench(adapter: JudgeModel = None) -> Criterion:
     value is the points of what was met, divided by all positive points: points may be negative,
     and so may the value. `healthbench_mean(report)` clips the mean of a run, and only that.
     """
-    model = judge_model(adapter)
+    model = judge_adapter(adapter)
 
     async def judge(sample: Sample[Any, Any], output: Any, *, context: EvalContext) -> Score:
         from ...internal.concurrency import gather

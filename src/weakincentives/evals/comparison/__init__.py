@@ -64,10 +64,10 @@ if TYPE_CHECKING:
         Flip as Flip,
         Measure as Measure,
         RunComparison as RunComparison,
-        Slice as Slice,
+        SliceComparison as SliceComparison,
     )
     from .trend import RunTrend as RunTrend, run_trend as run_trend
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 
-    __getattr__, __dir__ = _lazy_names(__name__)
+    __getattr__, __dir__ = _lazy_names(__name__, {__name__: "Slice=SliceComparison"})

@@ -38,7 +38,7 @@ from .outcomes import (
     outcomes_of,
     sample_clusters,
 )
-from .result import Flip, Measure, Pairing, RowKey, RunComparison, Slice
+from .result import Flip, Measure, Pairing, RowKey, RunComparison, SliceComparison
 
 
 def compare_runs(
@@ -374,7 +374,7 @@ def _any(column: bytearray, places: Places) -> bool:
 
 def _slices(
     matched: Matched, before: RunTable, after: RunTable, by: str, confidence: float
-) -> Iterator[Slice]:
+) -> Iterator[SliceComparison]:
     """Yield the pass rate of each slice, as the second run has them, the largest first."""
     values = before.metadata(by), after.metadata(by)
     names = [values[1][first_of(b)] for b in matched.rows[1]]
@@ -391,7 +391,9 @@ def _slices(
         part = replace(matched, rows=rows, sides=sides)
         measure = measured("passed", _passed(before, after), part, confidence)
         if measure is not None and name in groups[0]:
-            slices.append(Slice(value=name, n=measure.difference.delta.n, measure=measure))
+            slices.append(
+                SliceComparison(value=name, n=measure.difference.delta.n, measure=measure)
+            )
     yield from sorted(slices, key=lambda part: (-part.n, part.value))
 
 

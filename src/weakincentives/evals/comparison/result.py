@@ -107,7 +107,7 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class SliceComparison:
     """The pass rate of the rows with one value in their metadata."""
 
     value: str
@@ -155,7 +155,7 @@ class RunComparison:
     both: int
     neither: int
     flips: tuple[Flip, ...]
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[SliceComparison, ...] = ()
     by: str | None = None
     warnings: tuple[str, ...] = ()
     label: str = "B"

@@ -26,7 +26,7 @@ from .records import (
     decode_record,
     fields_of,
     masked,
-    missing,
+    missing_field,
     misspelt,
     plain_object,
     raw_object,
@@ -279,4 +279,4 @@ def _check_missing_expected(data: bytes, required: bool) -> None:
     if required or b'"expected"' not in data:
         keys = raw_object(masked(data)).keys()
         if required or misspelt("expected", keys):
-            raise missing("expected", keys)
+            raise missing_field("expected", keys)

@@ -116,7 +116,7 @@ def too_deep(max_depth: int, *, lines_down: int = 0) -> Defect:
     return Defect(f"{problem} - raise `max_depth` to allow them", lines_down=lines_down)
 
 
-def missing(name: str, keys: Collection[str] | None, path: str = "") -> Defect:
+def missing_field(name: str, keys: Collection[str] | None, path: str = "") -> Defect:
     """Return the defect of a missing field, with the key that may be a misspelling of it."""
     got = f"only {listed(keys)}" if keys else "an empty object"
     if keys is None:
@@ -196,7 +196,7 @@ def _mismatch(error: Exception, data: bytes, wanted: Any) -> Defect:
     of_key = place is not None and place["key"] is not None
     got = ... if of_key else _value_at(path, data)
     if field := _MISSING.fullmatch(words):
-        return missing(field[1], got if isinstance(got, dict) else None, path)
+        return missing_field(field[1], got if isinstance(got, dict) else None, path)
     if match := _NO_CHOICE.fullmatch(words):
         allowed = choices(wanted, [key or index for key, index in _STEP.findall(path)])
         problem = f"expected {allowed}, got {_repr_or(shorten(match[1], 80), got)}"

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .collector import CollectConfig as CollectConfig, Collector as Collector
-    from .ledgers import Ledger as Ledger, MemoryLedger as MemoryLedger, StoreLedger as StoreLedger
+    from .ledgers import (
+        MemoryLedger as MemoryLedger,
+        ResultLedger as ResultLedger,
+        StoreLedger as StoreLedger,
+    )
     from .mailbox_agents import mailbox_agent as mailbox_agent
     from .submission import (
         Key as Key,
@@ -23,4 +27,4 @@ if TYPE_CHECKING:
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 
-    __getattr__, __dir__ = _lazy_names(__name__)
+    __getattr__, __dir__ = _lazy_names(__name__, {__name__: "Ledger=ResultLedger"})

@@ -43,7 +43,7 @@ from ..model.redacted_ids import is_redacted, stands_for
 from ..model.result import EvalResult
 from ..model.versions import WorkerNotice
 from ..store.queue_state import QueueState, WorkerState
-from .ledgers import Ledger
+from .ledgers import ResultLedger
 from .submission import Key, Submission, is_cancelled, key_id
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Collector:
     def __init__(
         self,
         results: QueueMailbox[Any],
-        ledger: Ledger,
+        ledger: ResultLedger,
         submission: Submission | None = None,
         *,
         requests: QueueMailbox[Any] | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,19 +16,20 @@ from ..model.result import EvalResult
 from ..model.versions import WorkerVersion, add_version, mixed_versions_line
 from ..runs.report import EvalReport
 from ..store import KeyState, StoredRow
-from .submission import Key, Submission, dataset_order
+from .submission import Key, Submission
 
 if TYPE_CHECKING:
     from ..store import RunStore
 
 logger = logger_for(__name__)
 
+_DIGITS = re.compile(r"([0-9]{1,18})")
 UNKNOWN_KEY = Key("", "", 0)  # of a missing result, if only their number is known
 MAX_LISTED = 5  # missing samples that a note names
 REFRESH_INTERVAL = 10.0  # seconds between two queries for what other collectors have stored
 
 
-class Ledger(Protocol):
+class ResultLedger(Protocol):
     """Counts the results of a run, each key once.
 
     `count` returns False if the key keeps the result that it has. `commit` makes counted results
@@ -96,10 +98,12 @@ class MemoryLedger:
         The samples in `quarantined` do not count. `reason` says why results are missing.
         """
         run_id = name = stopped = ""
-        order: Iterable[Any] = dataset_order(self.results) if self.submission is None else ()
-        if self.submission is not None:
+        if self.submission is None:
+            results = sorted(self.results.values(), key=_order)
+        else:
             run_id, name = self.submission.run_id, self.submission.dataset.name
-            order = filter(self.results.get, self.submission.keys())
+            found = map(self.results.get, self.submission.keys())
+            results = [result for result in found if result is not None]
         missing, count = self.missing(), self.expected - len(self.results)
         if count > 0:
             after = "" if reason else f" after {timeout}"
@@ -107,7 +111,6 @@ class MemoryLedger:
             stopped += f" - {reason}" if reason else ""
             logger.warning("the results are not complete: %s", stopped)
             missing = missing or (UNKNOWN_KEY,) * count
-        results = [self.results[key] for key in order]
         expect = "" if self.submission is None else self.submission.expect
         known = {result.sample_id for result in results}
         return EvalReport(
@@ -175,7 +178,7 @@ class StoreLedger:
         version = result.made_by or WorkerVersion()
         self._note(version)
         # Its columns have what made the row, and the manifest its description.
-        result = replace(result, sample=sample, made_by=None)
+        result = replace(result, sample=sample, made_by=None, request_number=0)
         criteria = version.criteria_fingerprint
         self._store.put(
             StoredRow(
@@ -248,6 +251,17 @@ class StoreLedger:
         if before != "complete":  # a complete run stays complete
             self._store.finish(run_id, status, note)
         return len(missing)
+
+
+def _order(result: EvalResult[Any]) -> tuple[Any, ...]:
+    """Return what sorts results by their requests, those of a worker that says which first.
+
+    Others come in the order of their ids, with numbers in them as numbers: `a10` after `a9`.
+    """
+    key, number = Key.of(result), result.request_number
+    parts = _DIGITS.split(key.sample_id)
+    natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return result.run_id, not number, number, key.experiment, natural, key
 
 
 def _mixed(results: Iterable[EvalResult[Any]], expect: str) -> str:

@@ -8,9 +8,9 @@ Rules of this file:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import tee
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from ...runtime.mailbox import Mailbox
     from ..store import RunStore
 
-_DIGITS = re.compile(r"([0-9]{1,18})")
 
-
+@lru_cache(maxsize=1024)  # a worker loads, stores and sends the result of a request by its key
 def key_id(*parts: str | int) -> UUID:
     """Return an id that is the same for the same parts on every machine.
 
@@ -103,10 +102,15 @@ class Submission:
 
     def requests(self) -> Iterator[EvalRequest[Any, Any]]:
         """Yield every request, built lazily and the same each time."""
-        for sample, experiment, epoch in self._tasks():
-            id = key_id(self.run_id, experiment.name, sample.id, epoch)
+        for number, (sample, experiment, epoch) in enumerate(self._tasks(), 1):
             yield EvalRequest(
-                sample, experiment, id, run_id=self.run_id, epoch=epoch, expect=self.expect
+                sample,
+                experiment,
+                key_id(self.run_id, experiment.name, sample.id, epoch),
+                run_id=self.run_id,
+                epoch=epoch,
+                expect=self.expect,
+                request_number=number,
             )
 
     def _tasks(self) -> Iterator[tuple[Sample[Any, Any], Experiment, int]]:
@@ -128,49 +132,13 @@ class Submission:
 
         Requests that are still queued are not queued twice.
         """
-        _note_recent(self)
         pairs = zip(self.keys(), self.requests(), strict=True)
         # Lazy: `tee` buffers only the gap between its readers; one that lags would hold them all.
-        bodies, keyed = tee(request for key, request in pairs if only(key))
+        bodies, identified, traced = tee((request for key, request in pairs if only(key)), 3)
         lane = lane_headers(self.run_id, self.priority)
-        keyed, traced = tee(keyed)
         headers = ({**lane, **_trace_headers(self.dataset, request)} for request in traced)
-        ids = map(request_key, keyed)
+        ids = (request.request_id.hex for request in identified)
         return requests.send_all(bodies, reply_to=reply_to, ids=ids, headers=headers)
-
-
-_MAX_RECENT = 4
-_recent: dict[str, Submission] = {}  # what this process sent last, by run id
-
-
-def _note_recent(submission: Submission) -> None:
-    _recent.pop(submission.run_id, None)
-    _recent[submission.run_id] = submission
-    for run_id in list(_recent)[:-_MAX_RECENT]:
-        _recent.pop(run_id, None)
-
-
-def dataset_order(results: Iterable[tuple[str, Key]]) -> list[tuple[str, Key]]:
-    """Return run ids and keys in the order of the dataset, if this process submitted it.
-
-    Other keys are in the order of their texts, with numbers in them as numbers.
-    """
-    positions = {
-        run_id: {key: position for position, key in enumerate(submission.keys())}
-        for run_id, submission in list(_recent.items())
-    }
-
-    def order(result: tuple[str, Key]) -> tuple[Any, ...]:
-        run_id, key = result
-        known = positions.get(run_id, {}).get(key)
-        return run_id, known is None, known or 0, key.experiment, _natural(key.sample_id), key
-
-    return sorted(results, key=order)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Return a text as something that sorts `a10` after `a9`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
 
 
 def _trace_headers(dataset: Dataset[Any, Any], request: EvalRequest[Any, Any]) -> dict[str, str]:

@@ -564,11 +564,11 @@ async def _described(environment: Any, trajectory: Trajectory[Any]) -> Trajector
     """Return the trajectory with what the environment says about it, while it is still open."""
     described = dict(getattr(environment, "metadata", None) or {})
     if callable(score := getattr(environment, "score", None)):
-        from ...rollouts.environment import call
+        from ...rollouts.environment import call_user_function
 
         arguments = [trajectory] if inspect.signature(score).parameters else []
         try:
-            described[ENVIRONMENT_SCORE] = await call(score, *arguments)
+            described[ENVIRONMENT_SCORE] = await call_user_function(score, *arguments)
         except Exception as error:  # the evaluator's error: the agent did its work
             described[ENVIRONMENT_SCORE_ERROR] = f"{type(error).__name__}: {error}"
     if not described:

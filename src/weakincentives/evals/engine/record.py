@@ -27,7 +27,7 @@ from ...rollouts.recording import (
     ToolRun,
     current_recording,
 )
-from ...rollouts.spans import as_text
+from ...rollouts.spans import text_or_json
 from ...runtime.events import ToolInvoked
 
 __all__ = ["Recorder", "ToolRecord", "record"]
@@ -66,7 +66,7 @@ class Recorder:
         finally:
             # The event converts values to JSON data, and reads `success` of a result.
             event = ToolInvoked(name=name, params=arguments, result=call.result, error=call.error)
-            result = "" if event.result is None else as_text(event.result)
+            result = "" if event.result is None else text_or_json(event.result)
             error_text = None if event.success else event.error or "the tool reported a failure"
             _add(ToolRun(start, time.time(), name, event.params, result, error_text))
 

@@ -16,7 +16,7 @@ from ...internal.concurrency import gather
 from ...internal.event_loop import run_sync
 from ...prompt import MarkdownSection, PromptTemplate
 from ...runtime.metering import Meter
-from .._judge import Answer, JudgeAdapter, Question, QuotedSection, judge_model
+from .._judge import Answer, JudgeAdapter, Question, QuotedSection, judge_adapter
 from .._types import Sample
 from ..evaluators.slots import text_of
 
@@ -155,7 +155,7 @@ def pairwise_judge(
     question = Question(judge, "A, B or tie", _TEMPLATE, problem, retries)
     if adapter is None:
         raise UsageError("expected a model's name or an adapter, got none")
-    return PairwiseJudge(judge, judge_model(adapter), criterion, question)
+    return PairwiseJudge(judge, judge_adapter(adapter), criterion, question)
 
 
 def winners(straight: Answer, swapped: Answer) -> tuple[Winner, Winner]:

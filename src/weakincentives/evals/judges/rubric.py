@@ -19,7 +19,7 @@ from .._judge import (
     Question,
     Scale,
     adapter_of,
-    judge_model,
+    judge_adapter,
     judge_prompt,
     output_type,
     params_of,
@@ -159,7 +159,7 @@ def _adapter_and_criteria(adapter: Any, criteria: Any) -> tuple[Any, dict[str, s
     for name, text in criteria.items():
         if not all(isinstance(item, str) and item.strip() for item in (name, text)):
             raise UsageError(f"expected criteria that are text, got {short_repr({name: text})}")
-    return judge_model(adapter), criteria
+    return judge_adapter(adapter), criteria
 
 
 def _weights(criteria: Mapping[str, str], weights: Mapping[str, float]) -> list[float]:

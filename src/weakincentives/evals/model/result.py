@@ -46,8 +46,8 @@ class EvalResult(Generic[OutputT]):
     `error_details` has the type of the exception, its place and its traceback. `judge_usage` and
     `judge_cost` (in US dollars) are what its judges used; what the agent used is in the trajectory.
     `judge_calls` are the prompts of its judges, and their answers. `worker` is the process that ran
-    the sample, as `host:pid`, and `made_by` the version of agent and evaluators that it runs, if
-    the result came over a queue.
+    the sample, as `host:pid`, `made_by` the version of agent and evaluators that it runs, and
+    `request_number` that of the request, if the result came over a queue.
     """
 
     sample_id: str
@@ -69,6 +69,7 @@ class EvalResult(Generic[OutputT]):
     judge_calls: tuple[JudgeCall, ...] = field(default=(), compare=False)
     worker: str = field(default="", compare=False)
     made_by: WorkerVersion | None = field(default=None, compare=False)
+    request_number: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_id, str) or not isinstance(self.score, Score):
@@ -91,7 +92,11 @@ class EvalResult(Generic[OutputT]):
         if self.latency_ms.__class__ is not int:
             milliseconds = round(finite(self.latency_ms, "EvalResult.latency_ms"))
             object.__setattr__(self, "latency_ms", milliseconds)
-        for name, number in (("epoch", self.epoch), ("attempt", self.attempt)):
+        for name, number in (
+            ("epoch", self.epoch),
+            ("attempt", self.attempt),
+            ("request_number", self.request_number),
+        ):
             if number.__class__ is not int or not 0 <= number <= _MAX_INTEGER:
                 number = whole(number, f"EvalResult.{name}", least=0, maximum=_MAX_INTEGER)
                 object.__setattr__(self, name, number)

@@ -44,7 +44,7 @@ from ...secrets import logger_for, redact_bytes, redact_message
 from ..dispatcher import EventBus
 from ..mailbox import Message
 from ..mailbox.backends.adapted import receiving_mailbox
-from ..mailbox.core.envelope import pack, redact_when_sent, unpack
+from ..mailbox.core.envelope import Packed, redact_when_sent, unpack
 from ..session import Session
 from ..tracing import attach
 from ..worker.dead_letters import DLQPolicy
@@ -393,9 +393,11 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
             else:
                 await self.worker.release(message)
             return
+        reply: MainLoopResult[Any] | Packed[MainLoopResult[Any]] = result
         if self._store is not None and failure is None:
-            await self._keep_outcome(self._store, key, pack(result))
-        await self._reply(message, result)
+            reply = Packed.of(result)
+            await self._keep_outcome(self._store, key, reply.data)
+        await self._reply(message, reply)
 
     async def _give_up(
         self, message: Message[MainLoopRequest[InputT]], error: BaseException
@@ -416,7 +418,9 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         await self.worker.dead_letter(message, error, report)
 
     async def _reply(
-        self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
+        self,
+        message: Message[MainLoopRequest[InputT]],
+        result: MainLoopResult[Any] | Packed[MainLoopResult[Any]],
     ) -> None:
         problem = await self._send(message, result)
         if isinstance(problem, MailboxResolutionError | ReplyNotAvailableError):
@@ -427,7 +431,9 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         await self.worker.acknowledge(message)
 
     async def _send(
-        self, message: Message[MainLoopRequest[InputT]], result: MainLoopResult[Any]
+        self,
+        message: Message[MainLoopRequest[InputT]],
+        result: MainLoopResult[Any] | Packed[MainLoopResult[Any]],
     ) -> MailboxError | None:
         """Reply to the sender; return the error that no retry can cure."""
         target = message.reply_to
@@ -436,7 +442,7 @@ class MainLoop(MailboxLoop, Generic[InputT, OutputT]):
         if target is None or target.closed:
             address = message.reply_address or message.body.reply_to
             return ReplyNotAvailableError(f"expected a mailbox to reply to, got {address!r}")
-        id = f"{result.request_id}:{message.delivery_count}"
+        id = f"{message.body.request_id}:{message.delivery_count}"
         return await permanent_failure(self.worker.send(target, result, id))
 
     def _unanswered(self, request: MainLoopRequest[InputT], problem: MailboxError) -> None:

@@ -24,7 +24,7 @@ logger = logger_for(__name__)
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Measure(NamedTuple):
+class HealthMetric(NamedTuple):
     """One number for Prometheus. A name that ends in `_total` is a counter, others are gauges."""
 
     name: str
@@ -33,9 +33,9 @@ class Measure(NamedTuple):
     help: str = ""
 
 
-def as_prometheus(measures: Iterable[Measure]) -> str:
+def as_prometheus(measures: Iterable[HealthMetric]) -> str:
     """Return the measures in the text format of Prometheus, grouped by name."""
-    by_name: dict[str, list[Measure]] = {}
+    by_name: dict[str, list[HealthMetric]] = {}
     for measure in measures:
         by_name.setdefault(_valid_name(measure.name), []).append(measure)
     lines: list[str] = []
@@ -87,7 +87,7 @@ class HealthServer(HttpServer):
         host: str = "127.0.0.1",
         port: int = 8080,
         readiness_check: Callable[[], bool] | None = None,
-        metrics: Callable[[], Iterable[Measure]] | None = None,
+        metrics: Callable[[], Iterable[HealthMetric]] | None = None,
     ) -> None:
         super().__init__(host, port)
         self._ready = readiness_check

@@ -20,7 +20,7 @@ from ...errors import DeadlineExceededError, UsageError, short_repr
 from ...secrets import logger_for
 from ..worker.heartbeat import Heartbeat
 from ..worker.shutdown import call_safely, signals_to
-from .health import HealthServer, Measure
+from .health import HealthMetric, HealthServer
 from .watchdog import Watchdog
 
 logger = logger_for(__name__)
@@ -255,17 +255,17 @@ class LoopGroup:
             return False
         return heartbeat.elapsed() > self._threshold
 
-    def _count(self) -> Iterator[Measure]:
+    def _count(self) -> Iterator[HealthMetric]:
         for each in self._members:
             labels = {"loop": each.name}
             running = int(each.loop.running)
-            yield Measure("wink_loop_running", running, labels, "1 while the loop runs")
+            yield HealthMetric("wink_loop_running", running, labels, "1 while the loop runs")
             if each.heartbeat is not None:
                 age = each.heartbeat.elapsed()
-                yield Measure("wink_heartbeat_age_seconds", age, labels, "since the last beat")
+                yield HealthMetric("wink_heartbeat_age_seconds", age, labels, "since the last beat")
             metrics: Callable[[], Mapping[str, float]] = getattr(each.loop, "metrics", dict)
             for key, value in metrics().items():
-                yield Measure(f"wink_{key}", value, labels)
+                yield HealthMetric(f"wink_{key}", value, labels)
 
 
 def _names(loops: Sequence[Runnable]) -> list[str]:

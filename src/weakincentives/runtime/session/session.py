@@ -28,7 +28,7 @@ from ..dispatcher import DispatchResult, EventBus
 from ..events import TELEMETRY
 from .attachment import BusAttachment
 from .reducers import Reducer
-from .slices import SessionView, Slice, checked, slice_type
+from .slices import SessionView, SliceStorage, checked, slice_type
 from .snapshot import SessionSnapshot, read_slice, stored_name
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Session(Closing):
         self._bus = dispatcher if dispatcher is not None else bus
         self._lock = threading.RLock()
         self._change = _Change(self._lock)
-        self._slices: dict[type[Any], Slice[Any]] = {}
+        self._slices: dict[type[Any], SliceStorage[Any]] = {}
         # Restored and not yet read, by stored name.
         self._raw: dict[str, bytes] = {}
         self._reducers: dict[type[Any], tuple[tuple[type[Any], Reducer[Any]], ...]] = {}
@@ -166,7 +166,7 @@ class Session(Closing):
             self._session_id = snapshot.session_id
             self._created_at = snapshot.created_at
             self._tags = snapshot.tags
-            self._slices = {cls: Slice(items) for cls, items in snapshot._slices.items()}
+            self._slices = {cls: SliceStorage(items) for cls, items in snapshot._slices.items()}
             self._raw = dict(snapshot._raw)
             if self._attachment is not None:
                 self._attachment.move(self._session_id)
@@ -226,15 +226,15 @@ class Session(Closing):
             if self._attachment is not None:
                 self._attachment.subscribe(cls, self._session_id)
 
-    def _peek(self, cls: type[T]) -> Slice[T]:
+    def _peek(self, cls: type[T]) -> SliceStorage[T]:
         """Return the slice to read: decode a restored one, do not keep an unknown one."""
         known = self._slices.get(cls)
         if known is None and self._raw and (name := stored_name(self._raw, cls)) is not None:
-            known = self._slices[cls] = Slice(read_slice(self._raw[name], cls))
+            known = self._slices[cls] = SliceStorage(read_slice(self._raw[name], cls))
             del self._raw[name]
-        return Slice() if known is None else known
+        return SliceStorage() if known is None else known
 
-    def _slice(self, cls: type[T]) -> Slice[T]:
+    def _slice(self, cls: type[T]) -> SliceStorage[T]:
         """Return the slice to write."""
         return self._slices.setdefault(cls, self._peek(cls))
 

@@ -72,7 +72,7 @@ class SliceSnapshot(Generic[T]):
         return iter(self._items)
 
 
-class Slice(Generic[T]):
+class SliceStorage(Generic[T]):
     """The storage of a slice: a list to append to, and a cached tuple to return."""
 
     __slots__ = ("_all", "_items")

@@ -83,6 +83,7 @@ from ...internal.concurrency import unwrap_exception_group
 from ...secrets import logger_for
 from ..mailbox import Message, QueueMailbox
 from ..mailbox.backends.adapted import sending_mailbox
+from ..mailbox.core.envelope import body_of
 from ..mailbox.core.lanes import GROUP_HEADER, current_lane, lane_part
 from .batching import Batcher, BatchingSender
 from .dead_letters import Backoff, DeadLetter, DLQPolicy
@@ -573,6 +574,10 @@ class Worker(Generic[T]):
 
     async def send(self, mailbox: Any, body: Any, id: str | None = None) -> None:
         """Send; until the retry timeout, retry while the mailbox is full or unreachable."""
+        kind = type(mailbox)
+        own = getattr(kind, "send", None), getattr(kind, "send_all", None)
+        if own != (QueueMailbox.send, QueueMailbox.send_all):  # a user's code
+            body = body_of(body)
         send = partial(self._send, mailbox, body, id)
         await self.retry(send, *TRANSIENT)
 

@@ -25,7 +25,7 @@ from ...runtime.events import PromptExecuted, PromptRendered, ToolInvoked
 from ...runtime.session import Session
 from ..doubles.clock import FakeClock
 from ..servers.script import Reply
-from .asking import ADD, DIVIDE, Answer, Ask, call, calls, failed_once, prompt_for, tokens
+from .asking import ADD, DIVIDE, Ask, SumAnswer, calls, failed_once, prompt_for, sum_call, tokens
 
 MANY_TURNS = 200  # more than any adapter should take
 CONCURRENT = 8
@@ -64,8 +64,8 @@ class AdapterContract:
         [
             (str, "five", "five"),
             (str, '{"value": 5}', '{"value": 5}'),
-            (Answer, '{"value": 5}', Answer(5)),
-            (list[Answer], '[{"value": 5}, {"value": 6}]', [Answer(5), Answer(6)]),
+            (SumAnswer, '{"value": 5}', SumAnswer(5)),
+            (list[SumAnswer], '[{"value": 5}, {"value": 6}]', [SumAnswer(5), SumAnswer(6)]),
             (list[str], '["five"]', ["five"]),
         ],
         ids=["text", "text-like-json", "dataclass", "list-of-dataclass", "list-of-text"],
@@ -90,7 +90,7 @@ class AdapterContract:
         assert response.latency_ms is None or response.latency_ms >= 0
 
     def test_a_prompt_leaves_an_event_of_its_text_and_one_of_its_answer(self, ask: Ask) -> None:
-        session, prompt = Session(), prompt_for(Answer, ADD)
+        session, prompt = Session(), prompt_for(SumAnswer, ADD)
 
         response = ask(self.make([Reply('{"value": 5}')]), prompt, session=session)
 
@@ -118,12 +118,12 @@ class AdapterContract:
         session = Session()
 
         with pytest.raises(OutputParseError):
-            ask(self.make([Reply("about five")]), prompt_for(Answer), session=session)
+            ask(self.make([Reply("about five")]), prompt_for(SumAnswer), session=session)
 
         failed_once(session)
 
     def test_a_second_prompt_starts_a_new_conversation(self, ask: Ask) -> None:
-        adapter = self.make([calls(call()), Reply("five"), Reply("six")])
+        adapter = self.make([calls(sum_call()), Reply("five"), Reply("six")])
         first, second = prompt_for(str, ADD), prompt_for(text="3 + 3?")
 
         _, response = ask.each(adapter, [(first, {}), (second, {})])
@@ -135,13 +135,13 @@ class AdapterContract:
 
     def test_a_tool_is_called_and_the_model_gets_its_result(self, ask: Ask) -> None:
         session = Session()
-        adapter = self.make([calls(call()), Reply('{"value": 5}')])
+        adapter = self.make([calls(sum_call()), Reply('{"value": 5}')])
 
-        response = ask(adapter, prompt_for(Answer, ADD), session=session)
+        response = ask(adapter, prompt_for(SumAnswer, ADD), session=session)
 
-        assert response.output == Answer(5)
+        assert response.output == SumAnswer(5)
         turn, result, _ = response.messages[-3:]
-        assert turn.tool_calls == (call(),)
+        assert turn.tool_calls == (sum_call(),)
         assert (result.role, result.tool_call_id) == ("tool", "call_1")
         assert result.content == "the sum is 5"
         (event,) = session[ToolInvoked].all()
@@ -150,7 +150,9 @@ class AdapterContract:
         assert event.prompt_name == "Maths"
 
     def test_tools_are_called_turn_after_turn_even_without_a_session(self, ask: Ask) -> None:
-        adapter = self.make([calls(call(id="1")), calls(call(id="2", a=1, b=1)), Reply("done")])
+        adapter = self.make(
+            [calls(sum_call(id="1")), calls(sum_call(id="2", a=1, b=1)), Reply("done")]
+        )
 
         response = ask(adapter, prompt_for(str, ADD))
 
@@ -159,7 +161,12 @@ class AdapterContract:
 
     def test_results_of_one_turn_are_in_the_order_of_the_calls(self, ask: Ask) -> None:
         session = Session()
-        tool_calls = call(id="1"), call("nothing", "2"), call("divide", "3"), call(id="4", a=1, b=1)
+        tool_calls = (
+            sum_call(id="1"),
+            sum_call("nothing", "2"),
+            sum_call("divide", "3"),
+            sum_call(id="4", a=1, b=1),
+        )
 
         response = ask(
             self.make([calls(*tool_calls), Reply("done")]),
@@ -175,11 +182,11 @@ class AdapterContract:
     @pytest.mark.parametrize(
         ("tool_call", "reason"),
         [
-            (call("subtract"), "subtract"),
-            (call("divide", a=1, b=0), "zero"),
-            (call(a=1), "b"),
-            (call(a=1, b="2"), "int"),
-            (call(a=1, b=2, c=3), "c"),
+            (sum_call("subtract"), "subtract"),
+            (sum_call("divide", a=1, b=0), "zero"),
+            (sum_call(a=1), "b"),
+            (sum_call(a=1, b="2"), "int"),
+            (sum_call(a=1, b=2, c=3), "c"),
         ],
         ids=["unknown-tool", "raises", "missing", "wrong-type", "unknown-argument"],
     )
@@ -200,7 +207,7 @@ class AdapterContract:
 
     def test_a_model_that_calls_tools_forever_is_stopped(self, ask: Ask) -> None:
         session = Session()
-        adapter = self.make([calls(call(id=str(turn))) for turn in range(MANY_TURNS)])
+        adapter = self.make([calls(sum_call(id=str(turn))) for turn in range(MANY_TURNS)])
 
         with pytest.raises(ProviderError):
             ask(adapter, prompt_for(str, DIVIDE), session=session)
@@ -212,7 +219,7 @@ class AdapterContract:
 
     def test_usage_is_summed_over_turns(self, ask: Ask) -> None:
         session, tracker = Session(), BudgetTracker(Budget(max_total_tokens=37))
-        turns = [calls(call(), usage=TokenUsage(10, 5)), Reply("five", usage=TokenUsage(20, 2))]
+        turns = [calls(sum_call(), usage=TokenUsage(10, 5)), Reply("five", usage=TokenUsage(20, 2))]
 
         response = ask(
             self.make(turns), prompt_for(str, ADD), session=session, budget_tracker=tracker
@@ -223,7 +230,7 @@ class AdapterContract:
 
     def test_a_budget_that_is_spent_ends_the_conversation(self, ask: Ask) -> None:
         session, tracker = Session(), BudgetTracker(Budget(max_total_tokens=14))
-        turns = [calls(call(), usage=TokenUsage(10, 5)), Reply("five")]
+        turns = [calls(sum_call(), usage=TokenUsage(10, 5)), Reply("five")]
 
         with pytest.raises(BudgetExceededError):
             ask(self.make(turns), prompt_for(str, ADD), session=session, budget_tracker=tracker)

@@ -33,7 +33,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SumAnswer:
     """A structured output."""
 
     value: int
@@ -66,7 +66,7 @@ def calls(*tool_calls: ToolCall, usage: TokenUsage | None = None) -> Reply:
     return Reply(tool_calls=tool_calls, usage=usage)
 
 
-def call(name: str = "add", id: str = "call_1", **arguments: Any) -> ToolCall:
+def sum_call(name: str = "add", id: str = "call_1", **arguments: Any) -> ToolCall:
     """Return a call of a tool, with 2 and 3 by default."""
     return ToolCall(id, name, arguments or {"a": 2, "b": 3})
 

@@ -22,7 +22,7 @@ def fill(mailbox: Box, group: str, count: int, priority: int = 0) -> None:
     mailbox.send_all((f"{group} {n}" for n in range(count)), headers=(lane for _ in range(count)))
 
 
-def groups_of(bodies: Iterable[str]) -> list[str]:
+def received_groups(bodies: Iterable[str]) -> list[str]:
     return [body.partition(" ")[0] for body in bodies]
 
 
@@ -52,14 +52,14 @@ class LanesSuite(MailboxSetup):
         fill(laned, "large", 200)
         fill(laned, "small", 3)
 
-        assert groups_of(self.next_bodies(laned, 8, at_once)).count("small") == 3
+        assert received_groups(self.next_bodies(laned, 8, at_once)).count("small") == 3
 
     @pytest.mark.parametrize("at_once", [1, 5])
     def test_groups_take_turns(self, laned: Box, at_once: int) -> None:
         for group in "abc":
             fill(laned, group, 20)
 
-        found = Counter(groups_of(self.next_bodies(laned, 30, at_once)))
+        found = Counter(received_groups(self.next_bodies(laned, 30, at_once)))
 
         assert all(8 <= found[group] <= 12 for group in "abc"), found
 
@@ -81,7 +81,7 @@ class LanesSuite(MailboxSetup):
 
         found = self.next_bodies(laned, 20)
 
-        assert 8 <= groups_of(found).count("none") <= 12
+        assert 8 <= received_groups(found).count("none") <= 12
         assert [body for body in found if body.startswith("none")][:3] == [
             f"none {n}" for n in range(3)
         ]
@@ -108,7 +108,7 @@ class LanesSuite(MailboxSetup):
         fill(laned, "highest", 2, 1000)
         laned.send("none 0", headers=lane_headers("", 10))
 
-        assert groups_of(self.next_bodies(laned, 9, at_once=4)) == [
+        assert received_groups(self.next_bodies(laned, 9, at_once=4)) == [
             *("highest", "highest", "none", "high", "high", "normal", "normal", "low", "low")
         ]
 
@@ -117,7 +117,7 @@ class LanesSuite(MailboxSetup):
         for group in "ab":
             fill(laned, group, 5, 3)
 
-        found = groups_of(self.next_bodies(laned, 10))
+        found = received_groups(self.next_bodies(laned, 10))
 
         assert Counter(found) == {"a": 5, "b": 5}
         assert {found[:4].count(group) for group in "ab"} == {2}
@@ -137,7 +137,7 @@ class LanesSuite(MailboxSetup):
 
         assert (again.body, again.delivery_count) == ("high 0", 2)
         assert laned.cancel("high") == 1
-        assert groups_of(self.next_bodies(laned, 3)) == ["normal"] * 3
+        assert received_groups(self.next_bodies(laned, 3)) == ["normal"] * 3
 
     @pytest.mark.parametrize("priority", [1001, -1001, 1.0, "1", None])
     def test_an_invalid_priority_is_refused(self, priority: Any) -> None:

@@ -35,7 +35,7 @@ from ..servers.edited_server import (
 from ..servers.model_server import ModelServer
 from ..servers.script import Fault, Reply, Script
 from .adapter import AdapterContract, ScriptedReply
-from .asking import ADD, Answer, Ask, Call, call, calls, failed_once, prompt_for
+from .asking import ADD, Ask, Call, SumAnswer, calls, failed_once, prompt_for, sum_call
 
 KEY = "the-key-of-the-contract"
 SHORT_TIMEOUT = 0.1  # seconds, for a response that never comes
@@ -236,7 +236,9 @@ class ServedAdapterContract(AdapterContract):
     # --- requests ----------------------------------------------------------------------------
 
     def test_the_result_of_a_tool_reaches_the_model(self, ask: Ask) -> None:
-        server = self.serve([calls(call(id="first")), calls(call(id="next", a=1, b=1)), "done"])
+        server = self.serve(
+            [calls(sum_call(id="first")), calls(sum_call(id="next", a=1, b=1)), "done"]
+        )
 
         ask(self.connect(server), prompt_for(str, ADD))
 
@@ -276,7 +278,7 @@ class ServedAdapterContract(AdapterContract):
         assert known & server.requests[0].body.keys() == set()
 
     def test_max_turns_limits_the_requests(self, ask: Ask) -> None:
-        server = self.serve([calls(call(id=str(turn))) for turn in range(9)])
+        server = self.serve([calls(sum_call(id=str(turn))) for turn in range(9)])
 
         with pytest.raises(ProviderError, match="3"):
             ask(self.connect(server, max_turns=3), prompt_for(str, ADD))
@@ -310,7 +312,7 @@ class ServedAdapterContract(AdapterContract):
         assert f"<{text}>" in [*_texts(server.requests[0].body)]
 
     def test_broken_arguments_are_a_refused_call(self, ask: Ask) -> None:
-        script: list[Any] = [calls(call()), "sorry"]
+        script: list[Any] = [calls(sum_call()), "sorry"]
         server = self.serve(script, whole=broken_arguments, events=broken_argument_events)
         session = Session()
 
@@ -346,9 +348,12 @@ class ServedAdapterContract(AdapterContract):
         ("output_type", "replies"),
         [
             (str, [Reply(UNICODE, usage=TokenUsage(9, 2, 4), finish_reason="length", model="m-2")]),
-            (list[Answer], [Reply('[{"value": 5}]')]),
-            (Answer, [calls(call(id="1"), call(id="2", a=1, b=1)), Reply('{"value": 5}')]),
-            (str, [Reply("I add.", (call(),)), Reply("five")]),
+            (list[SumAnswer], [Reply('[{"value": 5}]')]),
+            (
+                SumAnswer,
+                [calls(sum_call(id="1"), sum_call(id="2", a=1, b=1)), Reply('{"value": 5}')],
+            ),
+            (str, [Reply("I add.", (sum_call(),)), Reply("five")]),
         ],
         ids=["text", "structured", "tools", "text-and-tool"],
     )

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from .http import Answer
+from .http import HttpAnswer
 from .model_server import ModelServer, Wire
 from .script import Reply, Script, ServedRequest
 
@@ -25,7 +25,7 @@ class EditedServer(ModelServer):
         super().__init__(script, **more)
         self._edits = whole, events
 
-    def _scripted(self, wire: Wire, served: ServedRequest) -> Answer:
+    def _scripted(self, wire: Wire, served: ServedRequest) -> HttpAnswer:
         return super()._scripted(cast("Wire", _EditedWire(wire, *self._edits)), served)
 
 
@@ -36,8 +36,8 @@ class _EditedWire:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._wire, name)
 
-    def whole(self, request: ServedRequest, reply: Reply) -> Any:
-        body = self._wire.whole(request, reply)
+    def response_body(self, request: ServedRequest, reply: Reply) -> Any:
+        body = self._wire.response_body(request, reply)
         return self._whole(body) if self._whole else body
 
     def events(self, request: ServedRequest, reply: Reply) -> Any:

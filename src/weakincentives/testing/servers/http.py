@@ -35,7 +35,7 @@ class Request(NamedTuple):
     body: bytes
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The bytes to send, and what to do with the connection afterwards."""
 
     data: bytes = b""
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        answer: Callable[[Request], Answer],
+        answer: Callable[[Request], HttpAnswer],
         refuse: Callable[[BadRequest], bytes],
         peers: set[Connection],
     ) -> None:
@@ -191,14 +191,14 @@ class Connection(asyncio.Protocol):
                     self._finish(answer)
         except BadRequest as refused:
             self._busy = True
-            self._finish(Answer(self._refuse(refused), "close"))
+            self._finish(HttpAnswer(self._refuse(refused), "close"))
 
-    def _finish_late(self, answer: Answer) -> None:
+    def _finish_late(self, answer: HttpAnswer) -> None:
         self._timer = None
         self._finish(answer)
         self._serve()
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: HttpAnswer) -> None:
         if answer.data:
             self._transport.write(answer.data)
         if answer.then == "keep":

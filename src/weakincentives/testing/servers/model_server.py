@@ -18,7 +18,7 @@ import msgspec
 from ...errors import UsageError, short_repr
 from ...internal.closing import Closing
 from . import wire_anthropic, wire_openai, wire_openai_responses
-from .http import Answer, BadRequest, Connection, Request, chunked, response
+from .http import BadRequest, Connection, HttpAnswer, Request, chunked, response
 from .script import Fault, Reply, Script, ServedRequest, next_reply_of
 
 SECRET_HEADERS = {"api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"}
@@ -36,7 +36,7 @@ class Wire(Protocol):
     def key(self, headers: Mapping[str, str]) -> str: ...
     def problem(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None: ...
     def error(self, status: int, message: str) -> dict[str, Any]: ...
-    def whole(self, request: ServedRequest, reply: Reply) -> dict[str, Any]: ...
+    def response_body(self, request: ServedRequest, reply: Reply) -> dict[str, Any]: ...
     def events(self, request: ServedRequest, reply: Reply) -> Iterable[bytes]: ...
 
 
@@ -153,7 +153,7 @@ class ModelServer(Closing):
         self.connections += 1
         return Connection(self._answer, _refusal, self._open)
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> HttpAnswer:
         wire = WIRES.get(request.path)
         served = ServedRequest(
             len(self._requests) + 1, request.path, _masked(request.headers), _json(request.body)
@@ -175,7 +175,7 @@ class ModelServer(Closing):
             reason = f"the script of ModelServer failed: {type(error).__name__}: {error}"
             return _error(wire, served, 500, reason, DO_NOT_RETRY)
 
-    def _scripted(self, wire: Wire, served: ServedRequest) -> Answer:
+    def _scripted(self, wire: Wire, served: ServedRequest) -> HttpAnswer:
         reply = self._next_reply(served)
         if reply is None:
             reason = f"the script of ModelServer is used up at request {served.number}"
@@ -184,37 +184,37 @@ class ModelServer(Closing):
             return _fault(wire, served, reply)
         headers = {wire.REQUEST_ID: f"req_{served.number}"}
         if served.body.get("stream") is True:
-            return Answer(chunked(wire.events(served, reply), headers), delay=reply.delay)
-        body = msgspec.json.encode(wire.whole(served, reply))
-        return Answer(response(200, body, headers), delay=reply.delay)
+            return HttpAnswer(chunked(wire.events(served, reply), headers), delay=reply.delay)
+        body = msgspec.json.encode(wire.response_body(served, reply))
+        return HttpAnswer(response(200, body, headers), delay=reply.delay)
 
 
-def _fault(wire: Wire, served: ServedRequest, fault: Fault) -> Answer:
+def _fault(wire: Wire, served: ServedRequest, fault: Fault) -> HttpAnswer:
     match fault.kind:
         case "status":
             wait = fault.retry_after
             headers = {} if wait is None else {"retry-after": f"{wait:g}"}
             return _error(wire, served, fault.status, fault.message, headers)
         case "hang" | "reset" | "close":
-            return Answer(then=fault.kind)
+            return HttpAnswer(then=fault.kind)
         case "garbage":
-            return Answer(b"\x00\xffthis is not HTTP\r\n\r\n", "close")
+            return HttpAnswer(b"\x00\xffthis is not HTTP\r\n\r\n", "close")
         case _:
             return _broken(wire, served, fault)
 
 
-def _broken(wire: Wire, served: ServedRequest, fault: Fault) -> Answer:
+def _broken(wire: Wire, served: ServedRequest, fault: Fault) -> HttpAnswer:
     """Return a response whose JSON, or whose transport, ends in the middle."""
     reply, headers = Reply(fault.message), {wire.REQUEST_ID: f"req_{served.number}"}
     if served.body.get("stream") is True:
         events = list(wire.events(served, reply))
         if fault.kind == "malformed":
-            return Answer(chunked([_half(events[0]) + b"\n\n"], headers))
-        return Answer(_half(chunked(events, headers)), "close")
-    body = msgspec.json.encode(wire.whole(served, reply))
+            return HttpAnswer(chunked([_half(events[0]) + b"\n\n"], headers))
+        return HttpAnswer(_half(chunked(events, headers)), "close")
+    body = msgspec.json.encode(wire.response_body(served, reply))
     if fault.kind == "malformed":
-        return Answer(response(200, _half(body), headers))
-    return Answer(response(200, body, headers).removesuffix(body[len(body) // 2 :]), "close")
+        return HttpAnswer(response(200, _half(body), headers))
+    return HttpAnswer(response(200, body, headers).removesuffix(body[len(body) // 2 :]), "close")
 
 
 def _half(data: bytes) -> bytes:
@@ -227,10 +227,10 @@ def _error(
     status: int,
     message: str,
     headers: Mapping[str, str] | None = None,
-) -> Answer:
+) -> HttpAnswer:
     body = msgspec.json.encode(wire.error(status, message))
     with_id = {wire.REQUEST_ID: f"req_{served.number}", **(headers or {})}
-    return Answer(response(status, body, with_id))
+    return HttpAnswer(response(status, body, with_id))
 
 
 def _refusal(refused: BadRequest) -> bytes:

@@ -130,7 +130,7 @@ def _reply(item: ScriptItem, where: str) -> Reply | Fault:
     raise UsageError(f"expected `str`, `Reply` or `Fault` as {where}, got {short_repr(item)}")
 
 
-def usage_of(request: ServedRequest, reply: Reply) -> tuple[int, int, int]:
+def reply_usage(request: ServedRequest, reply: Reply) -> tuple[int, int, int]:
     """Return input, output and cached tokens: the reply's, or else counted as words."""
     usage = reply.usage or TokenUsage()
     input, output = usage.input_tokens, usage.output_tokens

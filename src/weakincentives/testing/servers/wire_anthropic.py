@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .script import Reply, ServedRequest, arguments, pieces, usage_of
+from .script import Reply, ServedRequest, arguments, pieces, reply_usage
 
 PATH = "/v1/messages"
 REQUEST_ID = "request-id"
@@ -65,7 +65,7 @@ def error(status: int, message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
+def response_body(request: ServedRequest, reply: Reply) -> dict[str, Any]:
     """Return the body of a response that is not streamed."""
     texts = [{"type": "text", "text": reply.text}] if reply.text else []
     calls = [
@@ -129,7 +129,7 @@ def _stop_reason(reply: Reply) -> str:
 
 
 def _usage(request: ServedRequest, reply: Reply) -> dict[str, int]:
-    input, output, cached = usage_of(request, reply)
+    input, output, cached = reply_usage(request, reply)
     return {
         "input_tokens": max(0, input - cached),  # cached tokens are counted separately
         "cache_creation_input_tokens": 0,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...chat import ToolCall
-from .script import Reply, ServedRequest, arguments, pieces, tokens_of, usage_of
+from .script import Reply, ServedRequest, arguments, pieces, reply_usage, tokens_of
 
 PATH = "/v1/chat/completions"
 REQUEST_ID = "x-request-id"
@@ -53,7 +53,7 @@ def error(status: int, message: str) -> dict[str, Any]:
     return {"error": details}
 
 
-def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
+def response_body(request: ServedRequest, reply: Reply) -> dict[str, Any]:
     """Return the body of a response that is not streamed."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
     if reply.tool_calls:
@@ -155,7 +155,7 @@ def _finish_reason(reply: Reply) -> str:
 
 
 def _usage(request: ServedRequest, reply: Reply) -> dict[str, Any]:
-    input, output, cached = usage_of(request, reply)
+    input, output, cached = reply_usage(request, reply)
     return {
         "prompt_tokens": input,
         "completion_tokens": output,

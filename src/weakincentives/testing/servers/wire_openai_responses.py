@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from .script import Reply, ServedRequest, arguments, pieces, usage_of
+from .script import Reply, ServedRequest, arguments, pieces, reply_usage
 from .wire_openai import REQUEST_ID, error, key
 
-__all__ = ["PATH", "REQUEST_ID", "error", "events", "key", "problem", "whole"]
+__all__ = ["PATH", "REQUEST_ID", "error", "events", "key", "problem", "response_body"]
 
 PATH = "/v1/responses"
 
@@ -38,10 +38,10 @@ def problem(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     return None
 
 
-def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
+def response_body(request: ServedRequest, reply: Reply) -> dict[str, Any]:
     """Return the body of a response that is not streamed."""
     reason = _INCOMPLETE.get(reply.finish_reason or "")
-    input, output, cached = usage_of(request, reply)
+    input, output, cached = reply_usage(request, reply)
     return {
         **_envelope(request, reply),
         "status": "incomplete" if reason else "completed",
@@ -59,7 +59,7 @@ def whole(request: ServedRequest, reply: Reply) -> dict[str, Any]:
 
 def events(request: ServedRequest, reply: Reply) -> Iterator[bytes]:
     """Yield the server-sent events of a streamed response."""
-    done = whole(request, reply)
+    done = response_body(request, reply)
     begun = {**done, **_IN_PROGRESS, "output": [], "usage": None, "incomplete_details": None}
     for number, (kind, data) in enumerate(_stream(begun, done)):
         body = msgspec.json.encode({"type": kind, "sequence_number": number, **data})

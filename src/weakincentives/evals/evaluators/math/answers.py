@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Union
 
-Value = Union[Fraction, str, tuple[str, tuple["Answer", ...]]]  # noqa: UP007  # names itself
+Value = Union[Fraction, str, tuple[str, tuple["MathAnswer", ...]]]  # noqa: UP007  # names itself
 
 _MAX_CHARACTERS = 10_000  # a longer answer is compared as it is
 _MAX_NESTING = 20
@@ -24,7 +24,7 @@ _MAX_DIGITS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MathAnswer:
     """A parsed answer: a number, an expression, or several answers in brackets of a kind."""
 
     value: Value
@@ -32,7 +32,7 @@ class Answer:
     name: str = ""  # the `x` of `x = 5`
 
 
-def same(a: Answer, b: Answer) -> bool:
+def same(a: MathAnswer, b: MathAnswer) -> bool:
     """Return whether values are equal; a name or a unit may be missing, but not differ."""
     if (a.name and b.name and a.name != b.name) or (a.unit and b.unit and a.unit != b.unit):
         return False
@@ -42,17 +42,17 @@ def same(a: Answer, b: Answer) -> bool:
     return a.value == b.value or a.value == _share(b, a) or b.value == _share(a, b)
 
 
-def _share(a: Answer, b: Answer) -> Fraction | None:
+def _share(a: MathAnswer, b: MathAnswer) -> Fraction | None:
     """Return the number of a percentage, to be compared with an answer without a unit."""
     if a.unit == "%" and not b.unit and isinstance(a.value, Fraction):
         return a.value / 100
     return None
 
 
-def read(text: str) -> Answer:
+def read(text: str) -> MathAnswer:
     """Return the answer that the text gives."""
     if len(text) > _MAX_CHARACTERS:
-        return Answer(" ".join(text.split()))
+        return MathAnswer(" ".join(text.split()))
     return _answer(_tokens(text), 0)
 
 
@@ -147,13 +147,13 @@ def _in_braces(fraction: re.Match[str]) -> str:
 # ── from tokens to an answer ────────────────────────────────────────────────────────────────────
 
 
-def _answer(tokens: list[str], depth: int) -> Answer:
+def _answer(tokens: list[str], depth: int) -> MathAnswer:
     name, tokens = _name(_bare(tokens))
     if several := _several(tokens, depth):
         return replace(several, name=name or several.name)
     unit, tokens = _unit(tokens)
     number = _number(tokens)
-    return Answer(_expression(tokens) if number is None else number, unit, name)
+    return MathAnswer(_expression(tokens) if number is None else number, unit, name)
 
 
 def _bare(tokens: list[str]) -> list[str]:
@@ -196,12 +196,12 @@ def _name(tokens: list[str]) -> tuple[str, list[str]]:
     return match[1], _bare(tokens[len(match[0].split()) :])
 
 
-def _several(tokens: list[str], depth: int) -> Answer | None:
+def _several(tokens: list[str], depth: int) -> MathAnswer | None:
     """Return a union, a tuple, an interval, a set or a list, with its parts parsed."""
     if depth >= _MAX_NESTING:
         return None
     if len(parts := _split(tokens, {r"\cup"})) > 1:
-        return Answer((r"\cup", _in_any_order([_answer(part, depth + 1) for part in parts])))
+        return MathAnswer((r"\cup", _in_any_order([_answer(part, depth + 1) for part in parts])))
     kind = ","
     if _encloses(tokens):
         kind, tokens = tokens[0] + tokens[-1], tokens[1:-1]
@@ -209,10 +209,10 @@ def _several(tokens: list[str], depth: int) -> Answer | None:
     if len(parts) == 1 and kind in (",", "()"):
         return None if kind == "," else _answer(tokens, depth + 1)
     answers = [_answer(part, depth + 1) for part in parts]
-    return Answer((kind, _in_any_order(answers) if kind == r"\{\}" else tuple(answers)))
+    return MathAnswer((kind, _in_any_order(answers) if kind == r"\{\}" else tuple(answers)))
 
 
-def _in_any_order(answers: list[Answer]) -> tuple[Answer, ...]:
+def _in_any_order(answers: list[MathAnswer]) -> tuple[MathAnswer, ...]:
     distinct = {repr(answer.value): answer for answer in answers}
     return tuple(distinct[key] for key in sorted(distinct))
 

@@ -27,6 +27,7 @@ from typing import Any
 from ....errors import MailboxConnectionError, MailboxError, UsageError, short_repr
 from ....internal.ids import new_uuid
 from ....secrets import logger_for
+from ..core.envelope import body_of
 from ..core.mailbox import QueueMailbox
 from ..core.resolvers import MailboxResolver, RegistryResolver
 from ..core.types import Delivery, Mailbox, OutboundMessage
@@ -102,7 +103,7 @@ class AdaptedMailbox(QueueMailbox[Any]):
         return self._siblings[name]
 
     def _write(self, body: Any, headers: Mapping[str, str] | None) -> Any:
-        return body, dict(headers or {})
+        return body_of(body), dict(headers or {})
 
     def _read(self, content: Any) -> tuple[Any, Mapping[str, str]]:
         body, headers = content

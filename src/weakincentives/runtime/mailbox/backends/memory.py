@@ -16,7 +16,7 @@ import anyio
 from ....clock import SYSTEM_CLOCK, Clock
 from ....errors import MailboxFullError, MailboxResolutionError
 from ....internal.typevars import BodyT, ReplyT
-from ..core.envelope import unpack
+from ..core.envelope import body_of, unpack
 from ..core.lanes import Lane
 from ..core.mailbox import QueueMailbox
 from ..core.resolvers import CompositeResolver, MailboxResolver
@@ -353,7 +353,7 @@ class InMemoryMailbox(QueueMailbox[T, ReplyT]):
         return taken
 
     def _write(self, body: T, headers: Mapping[str, str] | None) -> Any:
-        return body, headers or _NO_HEADERS
+        return body_of(body), headers or _NO_HEADERS
 
     def _read(self, content: Any) -> tuple[Any, Mapping[str, str]]:
         if isinstance(content, bytes):  # copied from another back-end

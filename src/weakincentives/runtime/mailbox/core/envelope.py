@@ -17,9 +17,9 @@ The names of types are in `mailbox/core/type_names.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -55,8 +55,34 @@ def redact_when_sent(kind: type[T], redact_ids: Callable[[T], T] = lambda body: 
     return kind
 
 
+@dataclass(frozen=True, slots=True)
+class Packed(Generic[T]):
+    """A body with its encoding, so that checking, storing and sending it encode it once."""
+
+    body: T
+    data: bytes
+    kind: str  # the wire name of its type
+
+    @classmethod
+    def of(cls, body: T) -> Packed[T]:
+        """Encode a body without headers."""
+        return cls(body, *_encode(body))
+
+
+def body_of(body: Any) -> Any:
+    """Return the body itself, for a mailbox that delivers objects."""
+    return body.body if isinstance(body, Packed) else body
+
+
 def pack(body: Any, headers: Mapping[str, str] | None = None) -> bytes:
     """Encode a body and its headers."""
+    if isinstance(body, Packed) and not headers:
+        return body.data
+    return _encode(body_of(body), headers)[0]
+
+
+def _encode(body: Any, headers: Mapping[str, str] | None = None) -> tuple[bytes, str]:
+    """Return the encoding of a body and its headers, and the wire name of its type."""
     content = serde.encode(body)
     if (redact_ids := _redacted.get(type(body))) and redact_bytes(content) is not content:
         content = redact_bytes(serde.encode(redact_ids(body)))
@@ -71,7 +97,7 @@ def pack(body: Any, headers: Mapping[str, str] | None = None) -> bytes:
             f"expected headers of text, got {short_repr(headers)}: {error}"
         ) from None
     rest = b" %b\n%b" % (head, content)
-    return _checksum(rest) + rest
+    return _checksum(rest) + rest, kind
 
 
 def unpack(data: bytes, body_type: Any = None) -> tuple[Any, Mapping[str, str]]:

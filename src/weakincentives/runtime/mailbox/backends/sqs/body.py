@@ -76,7 +76,7 @@ def without_group(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name != _GROUP_ID}
 
 
-def message_of(received: dict[str, Any]) -> OutboundMessage:
+def received_message(received: dict[str, Any]) -> OutboundMessage:
     """Return a received message; a body that is kept in a store is still only a claim."""
     attributes = {
         name: _text(value.get("StringValue", ""))

@@ -43,7 +43,7 @@ from .body import (
     BodyStore,
     digest_of,
     is_claim,
-    message_of,
+    received_message,
     resolve_claim,
     split,
     to_entry,
@@ -193,7 +193,7 @@ class SQSQueue:
         return deliveries
 
     def _delivery(self, message: dict[str, Any]) -> Delivery:
-        id, content, reply_to, *_ = message_of(message)
+        id, content, reply_to, *_ = received_message(message)
         attributes = message["Attributes"]
         times = int(attributes["ApproximateReceiveCount"])
         try:
