@@ -292,8 +292,14 @@ class Disk:
             self._world.later(seconds, other.close)
 
     def flip_bit(self) -> str:
-        """Flip a bit, a third of the time in one of the rows."""
+        """Flip a bit, a third of the time in one of the rows.
+
+        Most of the time, what is in the log is moved to the file before, as it is sooner or later.
+        """
         random, file = self._world.random, self.path
+        if random.random() < 0.7:
+            with suppress(sqlite3.Error), closing(connect(self.path)) as other:
+                other.execute("PRAGMA wal_checkpoint")
         log = Path(f"{self.path}-wal")
         if random.random() < 0.3 and log.exists() and log.stat().st_size:
             file = log
@@ -339,13 +345,31 @@ class Disk:
 
 
 def table_pages(path: Path, names: str = "%") -> list[int]:
-    """Return the root pages of tables and indexes; small ones have no other pages."""
+    """Return the pages of tables and their indexes that are in the file, from the roots down."""
     query = "SELECT rootpage FROM sqlite_master WHERE rootpage > 1 AND tbl_name LIKE ?"
     try:
         with closing(connect(f"{path.as_uri()}?mode=ro", uri=True)) as reader:
-            return [page for (page,) in reader.execute(query, (names,))]
+            pages = [page for (page,) in reader.execute(query, (names,))]
     except sqlite3.Error:
         return []
+    data = path.read_bytes()
+    for page in pages:
+        pages += [child for child in _children(data, page) if child not in pages]
+    return pages
+
+
+def _children(data: bytes, page: int) -> Iterator[int]:
+    """Yield the pages below a page of a tree; none if it is a leaf, or not in the file."""
+    size = int.from_bytes(data[16:18], "big")
+    content = data[(page - 1) * size : page * size]
+    if len(content) < size or content[0] not in (2, 5):  # the inner pages of indexes and tables
+        return
+    count = int.from_bytes(content[3:5], "big")
+    cells = (int.from_bytes(content[at : at + 2], "big") for at in range(12, 12 + 2 * count, 2))
+    for at in (8, *cells):
+        child = int.from_bytes(content[at : at + 4], "big")
+        if 1 < child <= len(data) // size:
+            yield child
 
 
 def used_byte(path: Path, page: int, random: Random) -> int:

@@ -30,8 +30,8 @@ from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sam
 from weakincentives.evals.engine import manifest
 from weakincentives.evals.engine.agents import current, name_agent
 from weakincentives.evals.store.human_labels import add_entries
-from weakincentives.evals.store.run_store import RunStore
 from weakincentives.evals.store.sqlite import ownership
+from weakincentives.evals.store.sqlite.sqlite_store import SqliteRunStore
 from weakincentives.internal import ids as _ids
 from weakincentives.internal.threads import in_thread
 from weakincentives.rollouts import Trajectory
@@ -76,7 +76,7 @@ class LocalWorld(World):
         self.disk = Disk(self)
         self.audit = Audit(self)
         self.clock_offsets = [plan.skew * number for number in range(plan.machines)]
-        self.stores: dict[Process, list[RunStore]] = {}
+        self.stores: dict[Process, list[SqliteRunStore]] = {}
         self.threads: list[SimThread] = []
         self.damage = ""  # what struck the file
         self.in_flight: dict[Process, Counter[tuple[str, int]]] = {}  # questions and epochs
@@ -168,7 +168,7 @@ class LocalWorld(World):
         return datetime.fromtimestamp(EPOCH + self.loop.now + offset, UTC)
 
 
-class SimStore(RunStore):
+class SimStore(SqliteRunStore):
     """The run store of one process, which tells the auditor what it said was stored."""
 
     def __init__(self, world: LocalWorld, process: Process) -> None:

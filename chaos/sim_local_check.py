@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import Dataset, EvalReport, EvalResult, Score, open_store
+from weakincentives.evals.runs.table import row_of
 from weakincentives.evals.store.human_labels import HumanLabel, entries_of
 
 from .sim_check import Verdict
@@ -39,7 +40,7 @@ STALE_SECONDS = 30.0  # without a heartbeat, after which a run may be taken over
 JUST_NOW = 60.0  # seconds after which the end of a process explains nothing any more
 IMPORTED = 7  # results of an imported run
 CRITERION = "right"  # that people label by
-FLIPS = 5  # of bits in the labels, at the end of a simulation with labels
+FLIPS = 5  # of bits in the rows, and in the labels if there are any, at the end of a simulation
 HEADER = 5  # bytes in front of a stored value: its kind and a checksum
 
 Key = tuple[str, int]
@@ -379,6 +380,8 @@ class Audit:
         if isinstance(found, Contradiction):
             self.verdict.wrong += 1
             self.note(f"the store gives other figures: {found}")
+        elif not world.damage and isinstance(found, list):
+            self._check_flips(copy, found)
         self.verdict.notes = world.violations
         if world.violations or (world.damage and isinstance(found, str)):
             return
@@ -396,6 +399,18 @@ class Audit:
             if "error" not in result and result["trajectory"]["output"] != answer(question):
                 self.verdict.wrong += 1
                 self.note(f"the stored output of {question!r} is wrong")
+
+    def _check_flips(self, path: Path, found: list[Any]) -> None:
+        """Check that the store reads rows unchanged after a bit flipped, or says that it did."""
+        whole, random = path.read_bytes(), self._world.random
+        pages = table_pages(path, "rows")
+        for _ in range(FLIPS):
+            flip(path, used_byte(path, random.choice(pages), random), random)
+            seen = _read_by_store(path)
+            if isinstance(seen, Contradiction) or (isinstance(seen, list) and seen != found):
+                self.verdict.wrong += 1
+                self.note(f"a flipped bit changed a row silently: {seen}")
+            path.write_bytes(whole)
 
     def _check_deaths(self) -> None:
         """Check that no sample could end many processes."""
@@ -497,7 +512,7 @@ def _read_by_store(path: Path) -> list[tuple[str, int, bool, bool]] | str:
     try:
         with open_store(path) as store:
             record, rows = store.run(RUN), list(store.rows(RUN))
-            report, figures = store.report(RUN), store.figures(RUN)
+            report, figures, table = store.report(RUN), store.figures(RUN), store.table(RUN)
     except (StoreError, UsageError) as error:
         return str(error)
     if problem := next((row.problem for row in rows if row.problem), ""):
@@ -507,6 +522,9 @@ def _read_by_store(path: Path) -> list[tuple[str, int, bool, bool]] | str:
     counts = len(rows), sum(row.result.passed for row in rows)
     if counts != (record.total, record.passed) or figures != report.figures:
         return Contradiction(f"{counts} rows, {record}, {figures}, {report.figures}")
+    columns = [row._replace(digest="", agent_version="", verdicts=None) for row in table]
+    if columns != [row_of(result)._replace(verdicts=None) for result in report.results]:
+        return Contradiction(f"columns {columns}, results {report.results}")
     return [(r.sample_id, r.epoch, r.passed, r.error is not None) for r in report.results]
 
 

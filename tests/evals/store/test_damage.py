@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from chaos.sim_disk import flip, table_pages, used_byte
 from weakincentives.errors import StoreError
 from weakincentives.evals import EvalConfig, EvalReport, Sample, evaluate, exact_match, open_store
 from weakincentives.evals.store.overview import overview
@@ -61,6 +63,22 @@ def read_run(path: Path) -> Any:
         if summary.record.status == "damaged" or any(row.problem for row in rows):
             return "reported"
         return summary, listed, rows
+
+
+async def test_no_row_is_missing_from_a_report_after_a_bit_flipped(tmp_path: Path) -> None:
+    await run(tmp_path / "a", run_id="r")
+    whole, path, random = (tmp_path / "a").read_bytes(), tmp_path / "b", Random(11)
+    pages, counted = table_pages(tmp_path / "a", "rows"), set()
+    for _ in range(FLIPS):
+        path.write_bytes(whole)
+        flip(path, used_byte(path, random.choice(pages), random), random)
+        with suppress(StoreError), open_store(path) as store:
+            rows, table = list(store.rows("r")), store.table("r")
+            counted |= {len(rows), len(table), len(store.report("r"))}
+            if any(row.problem for row in rows):
+                assert table.unreadable or store.unreadable("r")
+        remove_copies(tmp_path)
+    assert counted == {2 * len(SAMPLES)}
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def read_pages(
     """Yield the rows of a run in order, a page at a time; without `bodies`, no long values.
 
     Each page is one query that starts after the last row of the page before, so no lock is held in
-    between.
+    between. A row that is out of order, because its place was damaged, comes last.
     """
     join = "LEFT JOIN bodies ON bodies.id = body" if bodies else ""
     size = _PAGE_ROWS if bodies else _PAGE_ROWS_WITHOUT_BODIES
@@ -57,14 +57,46 @@ def read_pages(
         f"SELECT {columns_of('rows', bodies=bodies)} FROM rows {join} WHERE run = ? AND ({where}) "
         f"AND ({ORDER}) > (?, ?, ?, ?) ORDER BY {ORDER} LIMIT {size}"
     )
-    last = BEFORE_FIRST
+    last, count, expected = BEFORE_FIRST, 0, _count_written(database, run_key)
     while page := database.read(query, (run_key, *values, *last)):
         rows = [*map(RowColumns._make, page)]
         with database.corruption_errors("rows in their order"):
             if place_of(rows[-1]) <= last:  # the loop would never end
                 raise ValueError("others")
-        last = place_of(rows[-1])
+        last, count = place_of(rows[-1]), count + len(rows)
         yield rows
+    expected = min(expected, _count_written(database, run_key))  # some may have been removed
+    if where == "1" and count < expected:
+        yield _out_of_order(database, run_key)[: expected - count]
+
+
+def _count_written(database: Database, run_key: int) -> int:
+    found = database.read("SELECT count FROM tallies WHERE run = ?", (run_key,))
+    return found[0][0] if found and isinstance(found[0][0], int) else 0
+
+
+def _out_of_order(database: Database, run_key: int) -> list[Any]:
+    """Return the rows that reading in order does not find, without what they had."""
+    found, last = set(), BEFORE_FIRST
+    query = (
+        f"SELECT {ORDER} FROM rows WHERE run = ? AND ({ORDER}) > (?, ?, ?, ?) "
+        f"ORDER BY {ORDER} LIMIT {_PAGE_ROWS_WITHOUT_BODIES}"
+    )
+    while page := database.read(query, (run_key, *last)):
+        found |= {tuple(key) for _, *key in page}
+        last = page[-1]
+    keys = (
+        "SELECT epoch, experiment, sample FROM rows INDEXED BY one_row_per_key "
+        "WHERE run = ? ORDER BY experiment, sample, epoch"
+    )
+    return [
+        RowColumns._make(
+            {"position": 0, "epoch": key[0], "experiment": key[1], "sample": key[2]}.get(name)
+            for name in RowColumns._fields
+        )
+        for key in database.read(keys, (run_key,))
+        if key not in found
+    ]
 
 
 def columns_of(table: str, *, bodies: bool = True) -> str:
