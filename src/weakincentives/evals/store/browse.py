@@ -33,6 +33,8 @@ _VERDICTS: Mapping[str, str] = {
     "fail": "passed = 0 AND error = 0",
     "error": "error = 1",
 }
+# As in `runs.table.known_latency`.
+_LATENCY = "iif(latency_ms = 0 AND error_source IS 'infrastructure', NULL, latency_ms)"
 _COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
 _ORDERS: Mapping[str, tuple[str, ...]] = {
     "position": ("position",),
@@ -106,7 +108,7 @@ class RowSummary:
     attempt: int
     verdict: Verdict
     value: float
-    latency_ms: int
+    latency_ms: int | None
     tokens: int | None
     judge_tokens: int
     cost: float | None
@@ -191,7 +193,7 @@ class RunBrowser(Closing):
         more = tuple(value for term in terms for value in term.values)
         # Only keys are sorted: the other columns are read for the rows of the page.
         query = (
-            f"SELECT {ORDER}, attempt, passed, error, value, latency_ms, tokens, judge_tokens, "
+            f"SELECT {ORDER}, attempt, passed, error, value, {_LATENCY}, tokens, judge_tokens, "
             f"cost, judge_cost, scores, body FROM (SELECT run, {ORDER} FROM store.rows "
             f"WHERE {where} ORDER BY {by} LIMIT ? OFFSET ?) JOIN store.rows USING (run, {ORDER}) "
             f"ORDER BY {by}"
@@ -351,20 +353,6 @@ class RunBrowser(Closing):
                 ),
                 keys,
             )
-
-    def histogram(self, run_id: str, bins: int = 20) -> list[int]:
-        """Return how many rows without an error have a value in each part of 0 to 1."""
-        key, state = ("histogram", run_id, bins), row_state(self._store, run_id)
-        return self._cache.get(key, state, lambda: self._histogram(run_id, bins))
-
-    def _histogram(self, run_id: str, bins: int) -> list[int]:
-        query = (
-            "SELECT CAST(max(0, min(value * ?, ?)) AS INTEGER), count(*) FROM store.rows "
-            "WHERE run = ? AND error = 0 GROUP BY 1"
-        )
-        found = self._index.read(query, (bins, bins - 1, self._store._run_key(run_id)))
-        counts = dict(found)
-        return [counts.get(index, 0) for index in range(bins)]
 
 
 def _bodies(keys: Iterable[tuple[str, str, int]]) -> str:
