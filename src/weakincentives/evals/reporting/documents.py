@@ -15,9 +15,8 @@ from .._types import EvalConfig
 from ..model.corrections import Correction
 from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
+from ..runs import EpochStats, Interval
 from ..runs.figures import Figures
-from ..stats.intervals import Interval
-from ..stats.repeats import EpochStats
 from ..store.labels import commit_text
 from ..store.overview import Overview
 from ..store.run_store import RunRecord
