@@ -72,6 +72,7 @@ from weakincentives.evals.store.overview import overview
 from weakincentives.evals.store.records import scope_of
 from weakincentives.evals.store.stored_figures import stored_slices
 from weakincentives.evals.store.tables import run_table
+from weakincentives.internal.formatting import money
 from weakincentives.pytest_plugin.controller import EvalProgress
 from weakincentives.view import write_page
 from weakincentives.view.api import Api
@@ -492,6 +493,8 @@ def check_texts(asked: Asked, report: EvalReport[Any]) -> None:
         assert words in text, name
         if name not in ("report", "overview"):
             assert all(used in text for used in usage_of(report.figures).values()), name
+            assert (tokens := report.figures.tokens) is None or f"{tokens:,} tokens" in text, name
+            assert (cost := report.figures.cost) is None or money(cost) in text, name
     for name, mean in report.figures.criteria.items():
         assert f"{name} {mean:.3f}" in texts["show"]
         assert f"| {name} | {mean:.3f} |" in texts["GitHub"]
@@ -654,6 +657,19 @@ def test_a_cost_of_which_some_is_unknown_says_so() -> None:
     assert (some.without_cost, none.without_cost, none.cost) == (6, 24, None)
     assert usage_of(some)["cost"].endswith(", unknown for 6 rows)")
     assert usage_of(none)["cost"].endswith(" (agent; judges unknown)")
+
+
+def test_a_rate_of_no_samples_is_unknown(tmp_path: Path) -> None:
+    Case(samples=2, quarantined=2).store_in(tmp_path / "runs.db")
+    options = "--store", str(tmp_path / "runs.db")
+
+    shown, (listed,) = (
+        json.loads(wink(*command, *options, "--format", "json"))
+        for command in (("show", "r"), ("list",))
+    )
+
+    assert shown["pass_rate"] is listed["strict_pass_rate"] is None
+    assert "0/0 passed, 0 errors (pass rate unknown)" in wink("show", "r", *options)
 
 
 def test_a_time_that_is_unknown_is_not_0(tmp_path: Path) -> None:

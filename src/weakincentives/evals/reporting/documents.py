@@ -29,9 +29,9 @@ def interval_data(found: Interval) -> dict[str, Any]:
 
 
 def rate_data(rate: Interval) -> dict[str, Any]:
-    """Return a pass rate: the rate, its interval, and the method of the interval."""
+    """Return a pass rate, its interval and its method; the rate of no samples is None."""
     return {
-        "pass_rate": rate.estimate,
+        "pass_rate": rate.estimate if rate.n else None,
         "interval": [rate.low, rate.high],
         "interval_method": rate.method,
     }
@@ -78,13 +78,13 @@ def correction_data(correction: Correction) -> dict[str, Any]:
 
 def figures_data(figures: Figures) -> dict[str, Any]:
     """Return the figures of a run or of a slice. Tokens and costs that are unknown are None."""
-    latency = figures.latency
+    latency, rate = figures.latency, rate_data(figures.rate)
     return {
         "total": figures.total,
         "passed": figures.passed,
         "errors": figures.error_count,
-        **rate_data(figures.rate),
-        "strict_pass_rate": figures.rate.estimate,
+        **rate,
+        "strict_pass_rate": rate["pass_rate"],
         "pass_rate_without_errors": figures.pass_rate_without_errors if figures.scored else None,
         "mean_score": figures.mean_score,
         "criteria": figures.criteria,

@@ -63,10 +63,12 @@ class Figures:
 
     def __str__(self) -> str:
         errors = self.error_count
-        return (
-            f"{self.passed}/{self.total} passed, {errors} {'error' if errors == 1 else 'errors'} "
-            f"({self.rate.estimate:.1%}, {rate_words(self.rate)})"
+        counts = (
+            f"{self.passed}/{self.total} passed, {errors} {'error' if errors == 1 else 'errors'}"
         )
+        if not self.total:
+            return f"{counts} (pass rate unknown)"
+        return f"{counts} ({self.rate.estimate:.1%}, {rate_words(self.rate)})"
 
     @property
     def error_count(self) -> int:
