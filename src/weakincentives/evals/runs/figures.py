@@ -63,9 +63,8 @@ class Figures:
 
     def __str__(self) -> str:
         errors = self.error_count
-        counts = (
-            f"{self.passed}/{self.total} passed, {errors} {'error' if errors == 1 else 'errors'}"
-        )
+        errors_text = "1 error" if errors == 1 else f"{errors} errors"
+        counts = f"{self.passed}/{self.total} passed, {errors_text}"
         if not self.total:
             return f"{counts} (pass rate unknown)"
         return f"{counts} ({self.rate.estimate:.1%}, {rate_words(self.rate)})"

@@ -35,7 +35,8 @@ _VERDICTS: Mapping[str, str] = {
 }
 # As in `runs.table.known_latency`.
 _LATENCY = "iif(latency_ms = 0 AND error_source IS 'infrastructure', NULL, latency_ms)"
-_COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
+_COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"  # at least
+_WHOLE_COST = "iif(judge_tokens > 0 AND judge_cost IS NULL, NULL, cost + coalesce(judge_cost, 0))"
 _ORDERS: Mapping[str, tuple[str, ...]] = {
     "position": ("position",),
     "sample": ("sample",),
@@ -61,7 +62,8 @@ class RowFilter:
     processes that ran them, `metadata` pairs of key and value, `errors` the keys of
     `Facets.errors`; `text` are words to search for.
     `rows` are keys (experiment, sample, epoch), `without_rows` those that are left out.
-    Limits are inclusive; `cost` is in US dollars, agent and judges together.
+    Limits are inclusive; `cost` is in US dollars, agent and judges together. What is unknown is
+    within no maximum.
     """
 
     verdict: Verdict | None = None
@@ -385,10 +387,10 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
     if filter.without_rows:
         add(f"rows.body NOT IN {_bodies(filter.without_rows)}", run_key)
     limits = {
-        "latency_ms >= ?": filter.min_latency_ms,
-        "latency_ms <= ?": filter.max_latency_ms,
+        f"{_LATENCY} >= ?": filter.min_latency_ms,
+        f"{_LATENCY} <= ?": filter.max_latency_ms,
         f"{_COST} >= ?": filter.min_cost,
-        f"{_COST} <= ?": filter.max_cost,
+        f"{_WHOLE_COST} <= ?": filter.max_cost,
     }
     for condition, limit in limits.items():
         if limit is not None:
