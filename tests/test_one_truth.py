@@ -437,13 +437,13 @@ def check_corrections(asked: Asked, report: EvalReport[Any]) -> None:
     api = Api(store)
     page = as_json(api.run({"run": ["r"]})["corrections"])
     api.close()
-    shown, (listed,) = (
+    of_show, (listed,) = (
         json.loads(wink(*command, *in_store(asked), "--format", "json"))
         for command in (("show", "r"), ("list",))
     )
     write_page(store, "r", folder / "page.html")
     saved = answers_in(folder / "page.html")["/api/run?run=r"]["corrections"]
-    assert expected == page == shown["corrections"] == listed["corrections"] == saved
+    assert expected == page == of_show["corrections"] == listed["corrections"] == saved
     if not case.damage:
         scope = report.scope()
         rates = criterion_rates(report.table(scope.keys), scope)
@@ -663,12 +663,12 @@ def test_a_rate_of_no_samples_is_unknown(tmp_path: Path) -> None:
     Case(samples=2, quarantined=2).store_in(tmp_path / "runs.db")
     options = "--store", str(tmp_path / "runs.db")
 
-    shown, (listed,) = (
+    of_show, (listed,) = (
         json.loads(wink(*command, *options, "--format", "json"))
         for command in (("show", "r"), ("list",))
     )
 
-    assert shown["pass_rate"] is listed["strict_pass_rate"] is None
+    assert of_show["pass_rate"] is listed["strict_pass_rate"] is None
     assert "0/0 passed, 0 errors (pass rate unknown)" in wink("show", "r", *options)
 
 

@@ -32,7 +32,7 @@ def test_an_interval_is_never_printed_as_a_point(opened: Open, address: str) -> 
 
 
 def test_a_sum_of_rows_of_which_some_are_unknown_says_so(opened: Open, address: str) -> None:
-    written = "[[3, 0], [3, 2], [null, 2]].map(([sum, rows]) => m.atLeast(sum, rows, m.money))"
+    written = "[[3, 0], [3, 2], [null, 2]].map(([sum, rows]) => m.knownPart(sum, rows, m.money))"
 
     found = opened(address).evaluate(f"import('/static/dom.js').then(m => {written})")
 

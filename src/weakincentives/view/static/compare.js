@@ -6,7 +6,7 @@
 
 import { ask, saveToo } from "./api.js";
 import { diffOf } from "./diff.js";
-import { atLeast, duration, el, ends, fill, mark, money, number, percent, plural } from "./dom.js";
+import { knownPart, duration, el, ends, fill, mark, money, number, percent, plural } from "./dom.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar, scatter } from "./plot.js";
 import { inline, textBlock } from "./text.js";
@@ -72,8 +72,8 @@ function overview(answer) {
       line("Change", change),
       line("Passed", (run) => [`${number(run.passed)} of ${number(run.total)}`, run.errors ? el("span", { class: "mark error" }, ` ${plural(run.errors, "error")}`) : null]),
       line("Median latency", (run) => duration(run.latency_ms.p50)),
-      line("Tokens", (run) => atLeast(run.tokens, run.rows_without_tokens, number)),
-      line("Cost", (run) => atLeast(run.cost, run.rows_without_cost, money))));
+      line("Tokens", (run) => knownPart(run.tokens, run.rows_without_tokens, number)),
+      line("Cost", (run) => knownPart(run.cost, run.rows_without_cost, money))));
 }
 
 /** @param {any} each */

@@ -135,7 +135,7 @@ export function known(value, text) {
  * @param {number} unknown rows
  * @param {(value: number) => string} text
  */
-export function atLeast(sum, unknown, text) {
+export function knownPart(sum, unknown, text) {
   return known(sum, (value) => `${unknown ? "≥ " : ""}${text(value)}`);
 }
 

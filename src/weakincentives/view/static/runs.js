@@ -2,7 +2,7 @@
 /** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
 
 import { ask, isShared, listen } from "./api.js";
-import { atLeast, el, ends, fill, moment, money, number, percent, plural, short } from "./dom.js";
+import { knownPart, el, ends, fill, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { intervalBar, sparkline } from "./plot.js";
 import { tagChip } from "./tags.js";
@@ -113,7 +113,7 @@ function runItem(run, spark, checked, choose) {
     el("div", { class: "counts" },
       el("span", {}, `${number(run.passed)} of ${number(run.total)}`),
       run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
-      el("span", { class: "note" }, [run.cost === null ? "" : atLeast(run.cost, run.rows_without_cost, money), run.tokens ? `${atLeast(run.tokens, run.rows_without_tokens, short)} tokens` : ""].filter(Boolean).join(" · "))),
+      el("span", { class: "note" }, [run.cost === null ? "" : knownPart(run.cost, run.rows_without_cost, money), run.tokens ? `${knownPart(run.tokens, run.rows_without_tokens, short)} tokens` : ""].filter(Boolean).join(" · "))),
     el("div", { class: "state" }, status(run)),
     el("span", { class: "when", title: run.created_at }, moment(run.created_at)),
     run.queue?.text ? el("div", { class: "queue-line" }, run.queue.stale ? el("span", { class: "mark error" }, "! ") : null, run.queue.text) : null);
