@@ -1,14 +1,15 @@
 """The figures of a run are the same to the last digit, whichever face shows them.
 
 `Case` draws what a figure depends on: epochs, clusters, quarantine, a selection, a rule to stop
-early, rows that cannot be read, errors of each source. `FACES` asks each face for the same figures.
-The expected ones are those of the report that the store returns.
+early, rows that cannot be read, errors of each source, a judge that people calibrated, criteria and
+prices that only some rows have. `FACES` asks each face for the same figures. The expected ones are
+those of the report that the store returns.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import csv
 import io
 import json
 import sqlite3
@@ -16,7 +17,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -26,10 +27,12 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from tests.test_layers import imports, module_of
 from tests.view.files import answers_in
 from weakincentives import serde
 from weakincentives.chat import TokenUsage
 from weakincentives.cli import main
+from weakincentives.cli.console.tables import rate_text
 from weakincentives.cli.runner import gate
 from weakincentives.evals import (
     EvalConfig,
@@ -49,13 +52,26 @@ from weakincentives.evals.model.decision import Decision
 from weakincentives.evals.model.grouping import slice_name
 from weakincentives.evals.model.selection import Selection, Stratum
 from weakincentives.evals.model.versions import CriterionInfo
-from weakincentives.evals.reporting.documents import figures_data
+from weakincentives.evals.reporting.documents import correction_data, figures_data
+from weakincentives.evals.reporting.export import write_export
 from weakincentives.evals.reporting.github import summary
-from weakincentives.evals.runs.figures import Figures, criterion_rates, run_figures
+from weakincentives.evals.reporting.usage import usage_of
+from weakincentives.evals.runs.figures import (
+    Figures,
+    criterion_rates,
+    experiment_figures,
+    histogram,
+    run_figures,
+)
+from weakincentives.evals.runs.scope import EVERY_ROW
 from weakincentives.evals.runs.table import row_of
+from weakincentives.evals.runs.tally import Tally
+from weakincentives.evals.stats.correction import VerdictLabels
 from weakincentives.evals.store import RunManifest, StoredRow
+from weakincentives.evals.store.calibrations import JudgeCalibration, add_calibration
 from weakincentives.evals.store.overview import overview, stored_slices
 from weakincentives.evals.store.records import scope_of
+from weakincentives.internal.formatting import money
 from weakincentives.pytest_plugin.controller import EvalProgress
 from weakincentives.view import write_page
 from weakincentives.view.api import Api
@@ -79,6 +95,10 @@ class Case:
     errors: tuple[str, ...] = ()
     judged: bool = False
     priced: bool = True
+    calibrated: bool = False
+    sparse: bool = False  # a criterion, and the price of judges, only some rows have
+    experiments: int = 1
+    samples: int = SAMPLES
     seed: int = 0
 
     @property
@@ -110,7 +130,7 @@ class Case:
         return Selection(by=("earlier",), strata=strata)
 
     def results(self) -> Iterator[EvalResult[Any]]:
-        for n in range(SAMPLES):
+        for n in range(self.samples):
             for epoch in range(1, self.epochs + 1):
                 yield self._result(n, epoch)
 
@@ -120,7 +140,7 @@ class Case:
         metrics = [
             Metric("exact", exact, 1.0, {"passed": exact == 1.0}),
             Metric("brief", brief, 1.0, {"passed": brief >= 0.5}),
-        ]
+        ][: 1 if self.sparse and n % 4 == 1 else 2]
         usage = TokenUsage(100 + n, epoch) if n % 5 else None  # some are unknown
         result: EvalResult[Any] = EvalResult(
             f"s{n}",
@@ -137,7 +157,8 @@ class Case:
             epoch=epoch,
             run_id="r",
             judge_usage=TokenUsage(7, 3) if self.judged else None,
-            judge_cost=0.013 if self.judged else None,
+            judge_cost=0.013 if self.judged and not (self.sparse and n % 4 == 2) else None,
+            experiment_name=("baseline", "terse")[n % self.experiments],
         )
         if n < len(self.errors):
             source: Any = self.errors[n]
@@ -159,7 +180,7 @@ class Case:
             dataset_name="qa",
             suite="qa",
             config=self.config,
-            planned=SAMPLES * self.epochs,
+            planned=self.samples * self.epochs,
             criteria=tuple(CriterionInfo(name=name, version="1") for name in CRITERIA),
             quarantined=tuple(f"s{n}" for n in range(self.quarantined)),
             selection=self.selection,
@@ -176,10 +197,26 @@ class Case:
                 store.finish("r", "complete")
             elif ended:
                 store.finish("r", "stopped", "stopped early", "rule", decision=self.decision)
+            if self.calibrated:
+                for criterion in CRITERIA:
+                    add_calibration(store, calibration(criterion))
         if self.damage == "texts":
             _change(path, "UPDATE bodies SET result = x'00' WHERE id = 20")
         elif self.damage == "columns":
             _change(path, "UPDATE rows SET value = value + 1 WHERE body = 20")
+
+
+def calibration(criterion: str) -> JudgeCalibration:
+    """Return what people said about the judge of another run."""
+    return JudgeCalibration(
+        run_id="earlier",
+        title="qa",
+        criterion=criterion,
+        version="1",
+        passed=VerdictLabels(20, 17.0),
+        failed=VerdictLabels(20, 3.0),
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
 
 
 def _change(path: Path, statement: str) -> None:
@@ -203,35 +240,67 @@ Asked = tuple[RunStore, Path, Case, float]  # the store, its folder, the case, t
 
 def plain(figures: Figures) -> dict[str, Any]:
     """Return the figures as they are in every JSON document."""
-    data = json.loads(json.dumps(figures_data(figures), default=dict))
-    data.pop("epochs")
-    return dict(data)
+    return dict(as_json(figures_data(figures)))
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(serde.encode(value))
 
 
 def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of a JSON document."""
-    names = plain_names()
-    return {name: json.loads(json.dumps(document[name], default=dict)) for name in names}
+    return {name: as_json(document[name]) for name in plain_names()}
 
 
+@cache
 def plain_names() -> list[str]:
     return [*plain(run_figures(EvalReport([]).table(), EvalReport([]).scope()))]
 
 
 def in_json(*command: str) -> Callable[[Asked], Any]:
     def ask(asked: Asked) -> dict[str, Any]:
-        store = str(asked[1] / "runs.db")
-        found = json.loads(wink(*command, "--store", store, "--format", "json"))
-        return figures_in(found[0] if isinstance(found, list) else found)
+        found = json.loads(wink(*command, *in_store(asked), "--format", "json"))
+        return figures_of_run(asked, found[0] if isinstance(found, list) else found)
 
     return ask
 
 
-def in_comparison(asked: Asked) -> Any:
-    store = str(asked[1] / "runs.db")
-    options = ("--store", store, "--format", "json", "--confidence", str(asked[3]), "--force")
-    document = json.loads(wink("compare", "r", "r", *options, code=None))
-    return figures_in(document["runs"][0])
+def in_store(asked: Asked) -> tuple[str, str]:
+    return "--store", str(asked[1] / "runs.db")
+
+
+def figures_of_run(asked: Asked, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a document on a run, which also says how many samples do not count."""
+    assert document["quarantined"] == min(asked[2].quarantined, asked[2].samples)
+    return figures_in(document)
+
+
+def in_comparison(command: str, *options: str) -> Callable[[Asked], Any]:
+    def ask(asked: Asked) -> Any:
+        options_of_all = (*in_store(asked), "--format", "json", "--force", *options)
+        level = "--confidence", str(asked[3])
+        document = json.loads(wink(command, "r", *options_of_all, *level, code=None))
+        return figures_in(document["runs"][0])
+
+    return ask
+
+
+def in_trend(asked: Asked) -> Any:
+    options = (*in_store(asked), "--format", "json", "--confidence", str(asked[3]))
+    (line,) = json.loads(wink("trend", *options))
+    return figures_of_run(asked, line)
+
+
+def in_gate(asked: Asked) -> Any:
+    """Return the figures of a gate, whose confidence is one-sided."""
+    store, folder, case, confidence = asked
+    return in_comparison("gate", "--baseline", "r")((store, folder, case, (1 + confidence) / 2))
+
+
+def in_export(asked: Asked) -> Any:
+    wink("export", "r", "-o", str(asked[1] / "run.json"), *in_store(asked))
+    figures = json.loads((asked[1] / "run.json").read_bytes())["run"]["figures"]
+    return plain(serde.decode(serde.encode(figures), Figures))
 
 
 def in_saved_report(asked: Asked) -> Any:
@@ -244,7 +313,11 @@ def in_page(asked: Asked) -> Any:
     api = Api(asked[0])
     try:
         run, (line,) = api.run({"run": ["r"]}), api.runs({})["runs"]
-        assert figures_in(run) == figures_in(line)
+        scores = histogram(asked[0].report("r").table(), asked[0].report("r").scope())
+        assert list(run["histogram"]) == scores
+        spark = [line["pass_rate"] if line["total"] else None]
+        assert api.runs({})["sparks"]["r"] == spark
+        assert figures_of_run(asked, run) == figures_of_run(asked, line)
         return figures_in(run)
     finally:
         api.close()
@@ -264,6 +337,16 @@ def in_page_as_a_file(asked: Asked) -> Any:
     return figures_in(line)
 
 
+def in_page_compared(asked: Asked) -> Any:
+    api = Api(asked[0])
+    try:
+        first, second = api.compare({"run": ["r", "r"]})["runs"]
+        assert figures_of_run(asked, first) == figures_of_run(asked, second)
+        return figures_in(first)
+    finally:
+        api.close()
+
+
 def in_pytest(asked: Asked) -> Any:
     store, _, case, confidence = asked
     report = store.report("r")
@@ -280,7 +363,9 @@ FACES: dict[str, Callable[[Asked], Any]] = {
     "compare in Python": lambda asked: plain(
         compare_runs("r", "r", store=asked[0], confidence=asked[3], force=True).before.figures
     ),
-    "compare": in_comparison,
+    "compare": in_comparison("compare", "r"),
+    "trend": in_trend,
+    "gate": in_gate,
     "saved report": in_saved_report,
     "pytest": in_pytest,
 }
@@ -289,32 +374,84 @@ AT_95: dict[str, Callable[[Asked], Any]] = {
     "show": in_json("show", "r"),
     "list": in_json("list"),
     "page": in_page,
+    "page, compared": in_page_compared,
     "page as a file": in_page_as_a_file,
+    "export": in_export,
 }
+COMPARING = {"compare in Python", "compare", "trend", "gate", "page, compared"}
 
 
-def without_quarantined_usage(figures: dict[str, Any]) -> dict[str, Any]:
-    """Return what a comparison can know: the rows in quarantine are not among its rows."""
-    hidden = ("tokens", "cost", "rows_without")
-    return {name: value for name, value in figures.items() if not any(h in name for h in hidden)}
+def may_ask(name: str, case: Case, *, running: bool = False) -> bool:
+    """Return whether a face can show such a run at all."""
+    if name == "pytest":  # it has no rule to stop early, and reads no file
+        return not (case.rule or case.damage or running)
+    if name == "trend" and (running or case.decision or case.damage == "columns"):
+        return False  # it is of complete runs
+    if name == "gate" and (running or case.decision or case.damage or case.errors):
+        return False  # it does not decide on these
+    if name in COMPARING:  # not without rows, nor clustered by what is lost
+        left = case.samples > max(case.quarantined, len(case.errors))
+        return left and not (case.damage and case.clustered)
+    return True
 
 
-def check_figures(asked: Asked, expected: dict[str, Any]) -> None:
+def check_figures(asked: Asked, expected: dict[str, Any], *, running: bool = False) -> None:
     case, confidence = asked[2], asked[3]
     faces = FACES | (AT_95 if confidence == 0.95 else {})
     for name, ask in faces.items():
-        if name == "pytest" and (case.rule or case.damage):
-            continue  # the plugin has no rule to stop early, and reads no file
-        if name.startswith("compare") and case.damage and case.clustered:
-            continue  # it cannot be clustered by what is lost
-        found, wanted = ask(asked), expected
-        if case.quarantined and name in ("outcomes", "compare in Python", "compare"):
-            found, wanted = map(without_quarantined_usage, (found, wanted))
-        assert found == wanted, name
+        if may_ask(name, case, running=running):
+            assert ask(asked) == expected, name
+
+
+def check_tally(report: EvalReport[Any]) -> None:
+    """Ask what is shown while a run goes on, and sent to LangSmith and OpenTelemetry."""
+    tally, figures = Tally(report.scope().quarantined), report.figures
+    for result in reversed(report.results):
+        tally.add(result)
+    scope = report.scope()
+    names = "passed errors scored pass_rate_without_errors mean_score tokens agent_tokens"
+    for name in f"{names} judge_tokens cost agent_cost judge_cost".split():
+        assert getattr(tally, name) == getattr(figures, name), name
+    assert tally.counted == figures.total
+    if scope.selection is None:
+        assert tally.rate.estimate == figures.rate.estimate
+    if scope == replace(EVERY_ROW, quarantined=scope.quarantined) and figures.epochs is None:
+        assert tally.rate == figures.rate
+
+
+def check_experiments(asked: Asked, report: EvalReport[Any]) -> None:
+    table, scope = report.table(report.scope().keys), report.scope(confidence=asked[3])
+    expected = experiment_figures(table, scope)
+    each = stored_outcomes(asked[0], "r", None, None, asked[3]).by_experiment()
+    for found, figures in zip(each, expected.values(), strict=True):
+        assert found.figures.rate == figures.rate
+    assert report.strict_pass_rate == report.figures.rate.estimate
+
+
+def check_corrections(asked: Asked, report: EvalReport[Any]) -> None:
+    """Ask the faces for the pass rates that people would give."""
+    store, folder, case, _ = asked
+    expected = as_json([*map(correction_data, report.corrections)])
+    assert len(expected) == (2 if case.calibrated and case.samples else 0)
+    api = Api(store)
+    page = as_json(api.run({"run": ["r"]})["corrections"])
+    api.close()
+    of_show, (listed,) = (
+        json.loads(wink(*command, *in_store(asked), "--format", "json"))
+        for command in (("show", "r"), ("list",))
+    )
+    write_page(store, "r", folder / "page.html")
+    saved = answers_in(folder / "page.html")["/api/run?run=r"]["corrections"]
+    assert expected == page == of_show["corrections"] == listed["corrections"] == saved
+    if not case.damage:
+        scope = report.scope()
+        rates = criterion_rates(report.table(scope.keys), scope)
+        for each in report.corrections:
+            assert each.judged == rates[each.criterion]
 
 
 def check_slices(asked: Asked, report: EvalReport[Any]) -> None:
-    store, folder, _, confidence = asked
+    store, _, _, confidence = asked
     for key in ("topic", "document", "odd"):
         by = partial(lambda key, result: slice_name(result.metadata, key), key)
         own = slices(report, by, confidence=confidence)
@@ -323,8 +460,7 @@ def check_slices(asked: Asked, report: EvalReport[Any]) -> None:
         assert {name: plain(each) for name, each in stored.items()} == expected
         if confidence != 0.95:
             continue
-        options = ("--store", str(folder / "runs.db"), "--format", "json")
-        document = json.loads(wink("show", "r", "--by", key, *options))
+        document = json.loads(wink("show", "r", "--by", key, *in_store(asked), "--format", "json"))
         assert {each["value"]: figures_in(each) for each in document["slices"]} == expected
         api = Api(store)
         answer = api.slices({"run": ["r"], "by": [key]})
@@ -338,25 +474,43 @@ def check_texts(asked: Asked, report: EvalReport[Any]) -> None:
     store, folder, _, _ = asked
     words = str(report.figures)
     found = overview(store, "r")
-    wink("export", "r", "-o", str(folder / "run.xml"), "--store", str(folder / "runs.db"))
+    wink("export", "r", "-o", str(folder / "run.xml"), *in_store(asked))
     suite = ElementTree.parse(folder / "run.xml").getroot().find("testsuite")
     assert suite is not None
     failures = report.figures.scored - report.figures.passed
     assert suite.get("failures") == str(failures)
+    wink("export", "r", "-o", str(folder / "run.md"), *in_store(asked))
     texts = {
         "report": str(report),
         "overview": str(found),
         "GitHub": summary(found, [], code=0, rule="").replace("\\", ""),
-        "show": " ".join(wink("show", "r", "--store", str(folder / "runs.db")).split()),
-        "JUnit": (folder / "run.xml").read_text(),
+        "Markdown": (folder / "run.md").read_text().replace("\\", ""),
+        "show": " ".join(wink("show", "r", *in_store(asked)).split()),
+        "JUnit": (folder / "run.xml").read_text().replace("&gt;", ">"),
     }
     for name, text in texts.items():
         assert words in text, name
+        if name not in ("report", "overview"):
+            assert all(used in text for used in usage_of(report.figures).values()), name
+            assert (tokens := report.figures.tokens) is None or f"{tokens:,} tokens" in text, name
+            assert (cost := report.figures.cost) is None or money(cost) in text, name
+    for name, mean in report.figures.criteria.items():
+        assert f"{name} {mean:.3f}" in texts["show"]
+        assert f"| {name} | {mean:.3f} |" in texts["GitHub"]
+        assert f"| {name} | {mean:.3f} |" in texts["Markdown"]
+        assert f'name="mean.{name}" value="{mean:g}"' in texts["JUnit"]
+    if may_ask("compare", asked[2]):
+        rate = str(rate_text(report.figures.rate))
+        (line,) = wink("list", *in_store(asked)).splitlines()[1:]
+        compared = wink("compare", "r", "r", *in_store(asked), "--force", code=None)
+        assert rate in line
+        assert f"{report.passed}/{report.total}" in line
+        assert compared.count(rate) == 2
 
 
 def check_gate(asked: Asked, report: EvalReport[Any]) -> None:
     store, _, case, confidence = asked
-    if case.damage or case.errors:
+    if case.damage or case.errors or not report.total:
         return  # no verdict, whatever the rates
     level = two_sided_confidence(confidence)
     limits = [[("passed", 0.5)], [("exact", 0.5)]]
@@ -385,8 +539,11 @@ def check_case(case: Case, confidence: float) -> None:
             check_figures(asked, plain(report.figures_at(confidence)))
             check_slices(asked, report)
             check_gate(asked, report)
+            check_experiments(asked, report)
             if confidence == 0.95:
                 check_texts(asked, report)
+                check_corrections(asked, report)
+                check_tally(report)
 
 
 CASES = {
@@ -404,7 +561,15 @@ CASES = {
     "errors": Case(errors=("agent", "evaluator", "infrastructure")),
     "judges": Case(judged=True),
     "no price": Case(judged=True, priced=False),
-    "epochs in clusters, some in quarantine": Case(epochs=3, clustered=True, quarantined=6),
+    "a judge that people calibrated": Case(calibrated=True, epochs=2, clustered=True, sparse=True),
+    "criteria and prices of some rows": Case(judged=True, sparse=True, errors=("agent",)),
+    "experiments": Case(experiments=2, epochs=2),
+    "experiments, with a rule": Case(experiments=2, rule="dataset"),
+    "one sample": Case(samples=1),
+    "no sample that counts": Case(samples=2, quarantined=2),
+    "epochs in clusters, some in quarantine": Case(
+        epochs=3, clustered=True, quarantined=6, judged=True
+    ),
 }
 
 
@@ -412,6 +577,12 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_every_face_shows_the_same_figures(case: Case, confidence: float) -> None:
     check_case(case, confidence)
+
+
+def is_possible(case: Case) -> bool:
+    """Return whether a run can be like this: a rule refuses some, and few samples the damage."""
+    few = case.samples < SAMPLES and (case.damage or case.selected or case.decision)
+    return not few and not (case.rule and (case.clustered or case.selected))
 
 
 ANY_CASE = st.builds(
@@ -427,39 +598,98 @@ ANY_CASE = st.builds(
     ),
     judged=st.booleans(),
     priced=st.booleans(),
+    calibrated=st.booleans(),
+    sparse=st.booleans(),
+    experiments=st.sampled_from([1, 2]),
+    samples=st.sampled_from([SAMPLES, SAMPLES, 1, 7]),
     seed=st.integers(0, 10),
-).filter(lambda case: not (case.rule and (case.clustered or case.selected)))
+).filter(is_possible)
+
+
+UGLY = Case(
+    epochs=2,
+    clustered=True,
+    quarantined=6,
+    selected=True,
+    damage="columns",
+    errors=("agent", "infrastructure"),
+    judged=True,
+    calibrated=True,
+    sparse=True,
+    seed=3,
+)
 
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@example(Case(2, True, 6, True, "", "columns", ("agent", "infrastructure"), True, True, 3), 0.95)
+@example(UGLY, 0.95)
 @given(ANY_CASE, st.sampled_from(CONFIDENCES))
 def test_every_combination_has_the_same_figures_everywhere(case: Case, confidence: float) -> None:
     check_case(case, confidence)
 
 
-@pytest.mark.parametrize("case", [Case(epochs=2), Case(rule="dataset"), Case(quarantined=6)])
+GOING = [
+    Case(epochs=2, experiments=2),
+    Case(rule="dataset"),
+    Case(quarantined=6, judged=True, calibrated=True),
+    Case(clustered=True, errors=("infrastructure",)),
+]
+
+
+@pytest.mark.parametrize("case", GOING)
 def test_a_run_that_is_going_has_the_same_figures_everywhere(tmp_path: Path, case: Case) -> None:
-    case = replace(case, rule=case.rule)
     case.store_in(tmp_path / "runs.db", ended=False)
     with open_store(tmp_path / "runs.db") as store:
         assert store.run("r").status == "running"
-        expected = plain(store.report("r").figures)
-        asked = store, tmp_path, case, 0.95
-        for name in ("store.figures", "outcomes", "saved report"):
-            found = FACES[name](asked)
-            if name == "outcomes" and case.quarantined:
-                found, wanted = map(without_quarantined_usage, (found, expected))
-            else:
-                wanted = expected
-            assert found == wanted, name
-        for name, ask in AT_95.items():
-            assert ask(asked) == expected, name
+        asked, report = (store, tmp_path, case, 0.95), store.report("r")
+        check_figures(asked, plain(report.figures), running=True)
+        check_slices(asked, report)
+        check_tally(report)
+        check_corrections(asked, report)
 
 
-def test_a_baseline_has_the_figures_of_its_run(tmp_path: Path) -> None:
-    case = Case(epochs=2, quarantined=6, errors=("agent",))
+def test_a_cost_of_which_some_is_unknown_says_so() -> None:
+    some = EvalReport(Case(judged=True, sparse=True).results()).figures
+    results = [replace(each, judge_cost=None) for each in Case(judged=True).results()]
+    none = EvalReport(results).figures
+
+    assert (some.without_cost, none.without_cost, none.cost) == (6, 24, None)
+    assert usage_of(some)["cost"].endswith(", unknown for 6 rows)")
+    assert usage_of(none)["cost"].endswith(" (agent; judges unknown)")
+
+
+def test_a_rate_of_no_samples_is_unknown(tmp_path: Path) -> None:
+    Case(samples=2, quarantined=2).store_in(tmp_path / "runs.db")
+    options = "--store", str(tmp_path / "runs.db")
+
+    of_show, (listed,) = (
+        json.loads(wink(*command, *options, "--format", "json"))
+        for command in (("show", "r"), ("list",))
+    )
+
+    assert of_show["pass_rate"] is listed["strict_pass_rate"] is None
+    assert "0/0 passed, 0 errors (pass rate unknown)" in wink("show", "r", *options)
+
+
+def test_a_time_that_is_unknown_is_not_0(tmp_path: Path) -> None:
+    Case(errors=("infrastructure",)).store_in(tmp_path / "runs.db")
+    with RunStore(tmp_path / "runs.db") as store:
+        api = Api(store)
+        row = api.rows({"run": ["r"]})["rows"][0]
+        sample = api.sample({"run": ["r"], "sample": ["s0"]})
+        api.close()
+        write_export(store, "r", tmp_path / "run.csv")
+    with (tmp_path / "run.csv").open() as file:
+        exported = next(csv.DictReader(file))
+
+    assert (row.sample, row.latency_ms, sample["latency_ms"]) == ("s0", None, None)
+    assert (exported["sample_id"], exported["latency_ms"]) == ("s0", "")
+    assert "0 ms" not in wink("show", "r", "s0", "--store", str(tmp_path / "runs.db"))
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_a_baseline_has_the_figures_of_its_run(tmp_path: Path, clustered: bool) -> None:
+    case = Case(epochs=2, quarantined=6, errors=("agent",), clustered=clustered)
     case.store_in(tmp_path / "runs.db")
     with open_store(tmp_path / "runs.db") as store:
         outcomes = stored_outcomes(store, "r")
@@ -468,7 +698,7 @@ def test_a_baseline_has_the_figures_of_its_run(tmp_path: Path) -> None:
     before, after = outcomes.figures, load_baseline(tmp_path / "base.json").figures
 
     unknown = {"latency", "agent_tokens", "agent_cost", "judge_tokens", "judge_cost"}
-    unknown |= {"without_tokens", "without_cost"}
+    unknown |= {"without_tokens", "without_cost", "quarantined", "quarantined_rows"}
     for name in (field.name for field in fields(Figures)):
         assert name in unknown or getattr(before, name) == getattr(after, name), name
 
@@ -490,32 +720,69 @@ def test_the_figures_of_a_table_do_not_depend_on_where_it_was_read(tmp_path: Pat
 
 # ── who computes ────────────────────────────────────────────────────────────────────────────────
 
-RATES = {
-    *("pass_rate", "counted_rate", "rate_interval", "clustered_rate_interval"),
-    *("selected_rate", "stratified_rate", "cluster_counts", "counted_rate_interval"),
-}
+FACES_OF_RUNS = ("cli", "view", "pytest_plugin", "contrib", "evals.reporting")
 MAY_COMPUTE = {
-    "evals/runs/figures.py",
-    "evals/model/selection.py",  # for `runs/figures.py`
-    "evals/engine/early_stopping.py",  # the rate while a rule may stop the run
+    "evals.runs.figures",
+    "evals.runs.tally",
+    "evals.model.selection",  # for `runs/figures.py`
+    "evals.engine.early_stopping",  # the rate while a rule may stop the run
     # Rates that are not those of a run:
-    "evals/analysis.py",  # of one flaky sample
-    "evals/benchmarks/summaries.py",
-    "evals/comparison/vendors.py",
-    "evals/judges/ranking.py",
-    "evals/review/agreement.py",
-    "evals/review/taxonomy.py",
+    "evals.analysis",  # of one flaky sample
+    "evals.benchmarks.summaries",
+    "evals.comparison.vendors",
+    "evals.judges.calibration",
+    "evals.judges.ranking",
+    "evals.review.agreement",
+    "evals.review.improvement",
+    "evals.review.taxonomy",
 }
+RATES = {
+    *("pass_rate", "counted_rate", "rate_interval", "clustered_rate_interval", "wilson_interval"),
+    *("selected_rate", "stratified_rate", "cluster_counts", "counted_rate_interval"),
+    *("clustered_interval", "mean_interval", "population_ends", "dataset_ends", "pass_rates"),
+}
+
+
+def statistics_of(root: Path) -> dict[str, set[str]]:
+    """Return what each module outside of the statistics imports from them: "" is all of them."""
+    found: dict[str, set[str]] = {}
+    for file in sorted(root.rglob("*.py")):
+        module = module_of(file, root)
+        for _, name in imports(file, module):
+            package, _, rest = name.removeprefix("evals.").partition(".")
+            if name.startswith("evals.") and package in ("stats", "statistics"):
+                found.setdefault(module, set()).add(rest.rpartition(".")[2])
+    inside = ("evals.stats", "evals.statistics")
+    return {module: names for module, names in found.items() if not module.startswith(inside)}
+
+
+def test_faces_import_no_statistics() -> None:
+    of_faces = {name for name in statistics_of(SOURCE) if name.startswith(FACES_OF_RUNS)}
+
+    assert of_faces == {"cli.commands.eval_power"}  # it plans runs
 
 
 def test_only_the_figures_of_a_run_use_the_statistics_of_pass_rates() -> None:
-    users = set()
-    for file in SOURCE.rglob("*.py"):
-        place = file.relative_to(SOURCE).as_posix()
-        if place.startswith("evals/stat"):
-            continue
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            names = {alias.name for alias in getattr(node, "names", ()) if hasattr(alias, "name")}
-            if isinstance(node, ast.ImportFrom) and names & RATES:
-                users.add(place)
-    assert users == MAY_COMPUTE
+    whole = {"", *(file.stem for file in (SOURCE / "evals" / "stats").glob("*.py"))} - {"pass_rate"}
+    used = statistics_of(SOURCE)
+
+    assert not any(names & whole for names in used.values())  # each name is imported by itself
+    assert {name for name, names in used.items() if names & RATES} <= MAY_COMPUTE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ..evals import stats",
+        "from ..evals import statistics",
+        "from ..evals.stats import intervals",
+        "from weakincentives.evals.stats.basic import wilson_interval as w",
+        "import weakincentives.evals.statistics",
+        "def f():\n    from ..evals.statistics import *",
+    ],
+)
+def test_statistics_in_a_face_are_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "view").mkdir()
+    (tmp_path / "view" / "a.py").write_text(text)
+
+    assert [*statistics_of(tmp_path)] == ["view.a"]

@@ -105,15 +105,17 @@ def test_the_verdict_breaks_between_words() -> None:
 
 SNAPSHOTS = [
     ProgressSnapshot(total=9),
-    ProgressSnapshot(total=1200, done=500, seen=400, passed=380, elapsed=12.0, speed=41.7),
+    ProgressSnapshot(
+        total=1200, done=500, seen=400, counted=390, passed=380, elapsed=12.0, speed=41.7
+    ),
     ProgressSnapshot(
         total=100_000,
         done=99_999,
         seen=99_999,
         passed=90_000,
         errors=(("agent", 12), ("evaluator", 3)),
-        tokens=123_456_789,
-        cost=1234.5,
+        agent_tokens=123_456_789,
+        agent_cost=1234.5,
         elapsed=4000.0,
         speed=25.0,
         slowest=(("a\x1b[31m" * 30, 61.0), ("b", 3.0)),
@@ -181,6 +183,6 @@ def test_an_output_that_cannot_be_json_is_omitted(
 
 def test_a_progress_snapshot_as_one_line() -> None:
     assert [str(line(snapshot)) for snapshot in SNAPSHOTS[1:3]] == [
-        " 500/1200   42%  380 passed, 0 errors  12 s so far, 17 s left",
-        " 99999/100000  100%  90000 passed, 15 errors  1:06:40 h so far, 1 s left",
+        " 500/1200   41%  380 passed, 0 errors  12 s so far, 17 s left",
+        " 99999/100000   99%  90000 passed, 15 errors  1:06:40 h so far, 1 s left",
     ]

@@ -336,7 +336,7 @@ def test_epochs_give_pass_at_k_pass_hat_k_and_the_flaky_samples(wink: Run) -> No
 
     _, listed, _ = wink("list")
     assert re.search(r"pass@k +pass\^k +flaky", listed)
-    assert re.search(r"repeated .* 75% k=3 +25% +2", listed)
+    assert re.search(r"repeated .* 75.0% k=3 +25.0% +2", listed)
     epochs = {
         run["run_id"]: run["epochs"] for run in json.loads(wink("list", "--format", "json")[1])
     }

@@ -115,6 +115,7 @@ def test_a_finished_run_has_its_totals(langsmith: Start) -> None:
     assert only_experiment(server)["end_time"]
     details = metadata(only_experiment(server))
     assert (details["done"], details["passed"], details["errors"]) == (2, 0, 0)
+    assert not {"tokens", "cost"} & details.keys()  # unknown, which is not 0
     [pass_rate] = [each for each in server.feedback if each.get("run_id") is None]
     assert (pass_rate["key"], pass_rate["score"]) == ("strict_pass_rate", 0.0)
     assert pass_rate["session_id"] == only_experiment(server)["id"]

@@ -186,6 +186,7 @@ QUERIES = (
     "q=%22capital+the%22",
     "q=q01",
     "q=%21%21",
+    "max_cost=1000",
     "min_cost=0.002",
 )
 

@@ -29,8 +29,8 @@ from ..evals.engine.run_options import RunOptions
 from ..evals.model.redacted_ids import redact_ids
 from ..evals.reporting.export import format_by_suffix, write_export, write_junit
 from ..evals.reporting.github import on_github, report_to_github
+from ..evals.runs import Interval
 from ..evals.runs.figures import criterion_rates
-from ..evals.stats import Interval
 from ..evals.store.find_rows import worst
 from ..evals.store.overview import Overview, overview
 from ..evals.store.records import scope_of

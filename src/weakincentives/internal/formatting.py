@@ -54,14 +54,20 @@ def tokens_text(agent: int | None, judges: int = 0, *, unknown: int = 0) -> str:
     return _with_parts(f"{agent + judges:,} tokens", parts, unknown)
 
 
-def cost_text(agent: float | None, judges: float | None = None, *, unknown: int = 0) -> str:
-    """Return the cost of a run, as `tokens_text` does.
+def cost_text(
+    agent: float | None, judges: float | None = None, *, unknown: int = 0, judged: bool = False
+) -> str:
+    """Return the cost of a run, as `tokens_text` does; `judged` is whether judges were asked.
 
     >>> cost_text(1.2), cost_text(0.2, 1.0), cost_text(None, 1.0)
     ('$1.20', '$1.20 (agent $0.20, judges $1.00)', '$1.00 (judges; agent unknown)')
+    >>> cost_text(1.2, judged=True)
+    '$1.20 (agent; judges unknown)'
     """
     if agent is None:
         return "cost unknown" if judges is None else f"{money(judges)} (judges; agent unknown)"
+    if judges is None and judged:
+        return f"{money(agent)} (agent; judges unknown)"
     parts = [f"agent {money(agent)}", f"judges {money(judges)}"] if judges else []
     return _with_parts(money(agent + (judges or 0.0)), parts, unknown)
 

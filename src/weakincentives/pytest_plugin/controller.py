@@ -205,7 +205,7 @@ class ControllerPlugin:
 def verdict(found: EvalProgress) -> Verdict:
     """Judge the rate; with a `confidence`, judge its one-sided bound of that confidence."""
     from ..evals.comparison.gates import check_rate, two_sided_confidence
-    from ..evals.stats.pass_rate import rate_words
+    from ..evals.runs import rate_words
 
     least, sure = found.first.fail_under, found.first.confidence
     figures = found.figures()

@@ -153,7 +153,7 @@ class Api:
             "headline": str(found),
             "labelled": self._labels.total(name),
             "labels_problem": self._labels.problem(name),
-            "histogram": self._browser.histogram(name),
+            "histogram": found.histogram,
             "config": record.manifest.config,
             "dataset_digest": record.manifest.dataset_digest,
             "packages": record.manifest.packages,

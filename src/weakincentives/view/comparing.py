@@ -12,6 +12,7 @@ from ..evals.comparison.outcomes import incomparable
 from ..evals.model.explain import why_failed
 from ..evals.reporting.documents import sample_data
 from ..evals.reporting.export import verdict_of
+from ..evals.runs.table import known_latency
 from ..evals.store import StoredRow
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
@@ -75,7 +76,7 @@ def _side_data(row: StoredRow) -> dict[str, Any]:
     return {
         **sample_data(result),
         "output": value_data(result.output),
-        "latency_ms": result.latency_ms,
+        "latency_ms": known_latency(result.latency_ms, result.error_source),
         "scores": scores_data(result),
     }
 

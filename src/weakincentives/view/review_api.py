@@ -35,7 +35,7 @@ from ..evals.review import (
 )
 from ..evals.review.label_files import csv_lines, jsonl_lines
 from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
-from ..evals.stats.intervals import Interval
+from ..evals.runs import Interval
 from ..evals.store.browse import RowFilter, RowSummary
 from ..evals.store.human_labels import HumanLabel, content_of, labels_of, verdict_on
 from ..evals.store.labels import run_title

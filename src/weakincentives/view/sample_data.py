@@ -9,6 +9,7 @@ from ..evals.model.judge_calls import judge_labels
 from ..evals.model.result import JUDGE_USAGE
 from ..evals.model.timing import calls_of
 from ..evals.reporting.documents import sample_data
+from ..evals.runs.table import known_latency
 from ..evals.store import StoredRow
 from ..internal.differences import word_diff
 from ..internal.escaping import as_text
@@ -35,7 +36,7 @@ def row_data(row: StoredRow, first_message: int = 0) -> dict[str, Any]:
         "run_id": result.run_id,
         "attempt": result.attempt,
         "agent_version": row.agent_version,
-        "latency_ms": result.latency_ms,
+        "latency_ms": known_latency(result.latency_ms, result.error_source),
         "traceback": result.error_details.traceback if result.error_details else "",
         "input": None if sample is None else value_data(sample.input),
         "expected": None
@@ -75,7 +76,8 @@ def messages_data(result: EvalResult[Any], first: int) -> list[dict[str, Any]]:
 def sibling_data(result: EvalResult[Any]) -> dict[str, Any]:
     """Return a row beside other epochs of its sample."""
     output = cut(as_text(result.output))["text"][:500]
-    return {**sample_data(result), "latency_ms": result.latency_ms, "output": output}
+    latency = known_latency(result.latency_ms, result.error_source)
+    return {**sample_data(result), "latency_ms": latency, "output": output}
 
 
 def scores_data(result: EvalResult[Any]) -> list[dict[str, Any]]:

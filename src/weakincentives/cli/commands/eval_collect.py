@@ -209,7 +209,7 @@ def _open_collector(
         )
         stored = total - len(ledger.missing())
         note(f"run {submission.run_id}, {stored:,} of {total:,} are stored")
-        yield Collector(
+        collector = Collector(
             results,
             ledger,
             submission,
@@ -218,6 +218,8 @@ def _open_collector(
             on_note=note,
             on_poll=on_poll,
         )
+        collector.tally.quarantined = frozenset(manifest.quarantined)
+        yield collector
 
 
 def _collect(args: Namespace, collector: Collector, to: Console) -> bool:

@@ -27,7 +27,7 @@ columns of csv and parquet:
   error_type, error_where  the exception, and its place in your code
   input, expected, output  text unchanged, other data as JSON
   metadata                 of the sample, as JSON
-  latency_ms, tokens, cost tokens and cost are empty if unknown
+  latency_ms, tokens, cost each is empty if it is unknown
   score.NAME               the value of each criterion
 
 json and jsonl contain complete results, with messages, tool calls, metrics and tracebacks.

@@ -191,14 +191,14 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
         "passed": [Text(f"{each.passed}/{each.total}") for each in figures],
         "rate (95%)": [rate_text(each.rate) for each in figures],
         "corrected": [_corrected_text(corrections) for *_, corrections in runs],
-        "pass@k": [Text(f"{s.pass_at_k:.0%} k={s.k}" if s else "") for s in stats],
-        "pass^k": [Text(f"{s.pass_hat_k:.0%}" if s else "") for s in stats],
+        "pass@k": [Text(f"{s.pass_at_k:.1%} k={s.k}" if s else "") for s in stats],
+        "pass^k": [Text(f"{s.pass_hat_k:.1%}" if s else "") for s in stats],
         "flaky": [Text(f"{len(s.flaky):,}" if s else "") for s in stats],
         "errors": [
             Text(str(n), "red" if n else "dim") for n in (each.error_count for each in figures)
         ],
         "quarantined": [Text(f"{f.quarantined:,}" if f.quarantined else "") for f in figures],
-        "cost": [Text("" if f.cost is None else money(f.cost)) for f in figures],
+        "cost": [_cost_text(f) for f in figures],
     }
     for title in ("suite", "version", "experiment", "tags"):  # columns that say nothing
         if not any(names[title]) or names[title] == datasets:
@@ -208,6 +208,13 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
         del table["cost"]
     of_epochs = ("pass@k", "pass^k", "flaky")
     return without_empty(table, "", "corrected", *of_epochs, "quarantined", "cost")
+
+
+def _cost_text(figures: Figures) -> Text:
+    """Return the cost of a run; `>=` if it is unknown for some rows."""
+    if figures.cost is None:
+        return Text("")
+    return Text(f"{'>= ' if figures.without_cost else ''}{money(figures.cost)}")
 
 
 def _corrected_text(corrections: Sequence[Correction]) -> Text:

@@ -18,9 +18,8 @@ from ...errors import UsageError
 from ...evals import RunStore
 from ...evals.model.grouping import ABSENT
 from ...evals.reporting.documents import changed_settings, overview_data, sample_data, slices_data
+from ...evals.runs import FEW, Interval
 from ...evals.runs.figures import Figures
-from ...evals.stats import Interval
-from ...evals.stats.pass_rate import FEW
 from ...evals.store import StoredRow
 from ...evals.store.find_rows import worst
 from ...evals.store.labels import agent_text, commit_text
@@ -116,7 +115,7 @@ def _rows(store: RunStore, overview: Overview, args: Namespace) -> Iterable[Stor
 def _slices(store: RunStore, overview: Overview, by: str) -> dict[str, Figures]:
     run_id = overview.record.manifest.run_id
     slices = stored_slices(store, overview.record, by)
-    if not slices.keys() - {ABSENT}:
+    if overview.figures.total and not slices.keys() - {ABSENT}:
         first = next(store.rows(run_id), None)
         known = ", ".join(first.result.metadata) if first is not None else ""
         raise UsageError(

@@ -27,8 +27,8 @@ from ...evals.comparison import (
 from ...evals.comparison.outcomes import incomparable, stored_outcomes
 from ...evals.comparison.trend import DEFAULT_LOOKS, MIN_RUNS, adjusted_steps
 from ...evals.reporting.documents import record_data
+from ...evals.runs import Interval
 from ...evals.runs.figures import Figures
-from ...evals.stats import Interval
 from ...evals.store import RunRecord
 from ...evals.store.labels import agent_label, experiment_name, judge_model_name, version_labels
 from ..console.comparison import COLOURS, measure_data, p_value_text

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...evals import EvalResult
 from ...evals.comparison.vendors import VendorComparison, compare_vendors
-from ...evals.stats import Interval
+from ...evals.runs import Interval
 from ..console.documents import write_line
 from ..console.tables import print_stdout, rate_text, screen, two_columns
 from ..console.text import one_line

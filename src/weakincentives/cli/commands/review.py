@@ -32,7 +32,7 @@ from ...evals.review import (
 )
 from ...evals.review.labelling import check_reviewer
 from ...evals.review.queue import DEFAULT_LENGTH
-from ...evals.stats.intervals import Interval
+from ...evals.runs import Interval, rate_ends
 from ...evals.store import RunManifest
 from ...evals.store.labels import run_title
 from ...internal.formatting import verdict_word
@@ -416,4 +416,4 @@ def _interval(found: Interval) -> dict[str, Any]:
 
 
 def _rate(rate: Interval) -> str:
-    return f"{rate.estimate:.1%} ({rate.low:.1%} to {rate.high:.1%})"
+    return "{:.1%} ({}% to {}%)".format(rate.estimate, *rate_ends(rate))

@@ -38,7 +38,7 @@ from ...evals.comparison.corrected import CorrectedChange
 from ...evals.comparison.outcomes import report_outcomes, stored_outcomes
 from ...evals.reporting.documents import figures_data
 from ...evals.reporting.export import inline
-from ...evals.stats.pass_rate import FEW
+from ...evals.runs import FEW
 from ...evals.store.labels import agent_labels, version_labels
 from ...internal.differences import DiffPart
 from ...internal.escaping import escape_control_chars
@@ -154,10 +154,12 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 def facts_line(run: RunOutcomes) -> str:
     """Return `31/40 passed, 2 errors`, and the number of quarantined samples."""
-    outside = f", {len(run.quarantined):,} quarantined" if run.quarantined else ""
     found = run.figures
+    # A baseline has no rows of samples in quarantine, but their ids.
+    outside = found.quarantined or (len(run.quarantined) if run.runs else 0)
     errors = pluralize(found.error_count, "error")
-    return f"{found.passed}/{found.total} passed, {errors}{outside}"
+    note = f", {outside:,} quarantined" if outside else ""
+    return f"{found.passed}/{found.total} passed, {errors}{note}"
 
 
 def age_of(run: RunOutcomes) -> str:

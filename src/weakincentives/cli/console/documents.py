@@ -10,7 +10,7 @@ from ... import serde
 from ...errors import SerializationError
 from ...evals import EvalResult
 from ...evals.reporting.documents import interval_data, overview_data, sample_data
-from ...evals.stats import Interval
+from ...evals.runs import Interval
 from .summary import RunEnding
 
 

@@ -25,6 +25,7 @@ from ...evals.model.result import JUDGE_USAGE
 from ...evals.model.timing import calls_of, split_time
 from ...evals.model.versions import UNKNOWN
 from ...evals.reporting.export import verdict_of
+from ...evals.runs.table import known_latency
 from ...evals.store import StoredRow
 from ...evals.store.find_rows import rows_of_sample
 from ...internal.escaping import as_text, escape_control_chars
@@ -172,13 +173,14 @@ def _folded(items: Sequence[T], full: bool) -> Iterator[T | str]:
 
 def _headline(result: EvalResult[Any], agent: str) -> Text:
     verdict, experiment = verdict_of(result), result.experiment_name
+    latency = known_latency(result.latency_ms, result.error_source)
     facts = [
         f"epoch {result.epoch}" if result.epoch > 1 else "",
         f"attempt {result.attempt}" if result.attempt > 1 else "",
         "" if experiment == "baseline" else f"experiment {one_line(experiment)}",
-        duration(result.latency_ms / 1000),
+        "" if latency is None else duration(latency / 1000),
         tokens_text(result.agent_tokens, result.judge_tokens),
-        cost_text(result.cost, result.judge_cost),
+        cost_text(result.cost, result.judge_cost, judged=result.judge_tokens > 0),
         one_line(agent),
         f"run {one_line(result.run_id)}",
     ]

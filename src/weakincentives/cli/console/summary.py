@@ -13,7 +13,7 @@ from ...adapters import ResponseCache
 from ...evals import RunStore
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
-from ...evals.stats import EpochStats, Interval
+from ...evals.runs import EpochStats, Interval
 from ...evals.store import Overview, StoredRow
 from ...internal.formatting import duration
 from .tables import two_columns

@@ -16,7 +16,7 @@ from rich.text import Text
 from .text import one_line
 
 if TYPE_CHECKING:  # commands about queues use this file too, and should not load all evals
-    from ...evals.stats import Interval
+    from ...evals.runs import Interval
     from ...evals.store import RunRecord
 
 WIDE = 110  # columns of a terminal that has room for whole ids and repeated facts
@@ -128,7 +128,7 @@ def label_width(names: Iterable[str], maximum: int = 32) -> int:
 
 def rate_text(rate: Interval) -> Text:
     """Return a rate with its interval, rounded as everywhere: `77.5% (62.5-87.7)`."""
-    from ...evals.stats.pass_rate import rate_ends
+    from ...evals.runs import rate_ends
 
     if not rate.n:
         return Text("-", "dim")

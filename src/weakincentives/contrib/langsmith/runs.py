@@ -19,7 +19,9 @@ from ...adapters.wire import wire_call
 from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalResult, Sample, Score
-from ...evals.engine.engine import Tally, sample_digest
+from ...evals.engine.engine import sample_digest
+from ...evals.runs.table import known_latency
+from ...evals.runs.tally import Tally
 from ...evals.store.manifest import RunManifest
 from ...secrets import redact, redact_message
 from .tracer import Place, SpanNode, at
@@ -274,7 +276,8 @@ def _quality(result: EvalResult[Any]) -> Iterator[Feedback]:
 
 
 def _resources(result: EvalResult[Any]) -> Iterator[Feedback]:
-    yield Feedback("latency_s", result.latency_ms / 1000, quality=False)
+    if (latency := known_latency(result.latency_ms, result.error_source)) is not None:
+        yield Feedback("latency_s", latency / 1000, quality=False)
     if result.tokens_used:
         yield Feedback("tokens", float(result.tokens_used), quality=False)
     if result.cost is not None:
@@ -306,18 +309,19 @@ def facts_of_run(place: Place, manifest: RunManifest | None) -> dict[str, Any]:
 def summary_of(facts: Mapping[str, Any], error: BaseException | None) -> dict[str, Any]:
     """Return the summary of a finished run."""
     tally: Tally = facts.get("tally") or Tally()
-    scored = tally.done - tally.failed
+    manifest: RunManifest | None = facts.get("manifest")
+    drawn = manifest is not None and manifest.selection is not None  # the rate has weights then
     known = {
         "done": tally.done,
         "passed": tally.passed,
         "errors": tally.failed,
-        "tokens": tally.tokens,
-        "cost": tally.cost,
     } | _known(
+        tokens=tally.tokens,
+        cost=tally.cost,
         judge_tokens=tally.judge_tokens or None,
-        judge_cost=tally.judge_cost or None,
-        strict_pass_rate=tally.passed / tally.done if tally.done else None,
-        mean_score=tally.value / scored if scored else None,
+        judge_cost=tally.judge_cost,
+        strict_pass_rate=tally.rate.estimate if tally.counted and not drawn else None,
+        mean_score=tally.mean_score,
         stopped=facts.get("stopped") or _error(error),
     )
     return _fields(known, "summary")

@@ -176,16 +176,15 @@ _AT_START: dict[Kind, Callable[[str, Facts], tuple[str, Attributes]]] = {
 
 def _run_ended(facts: Facts) -> Attributes:
     tally = facts["tally"]
-    scored = tally.done - tally.failed
     return {
         "wink.eval.run.done": tally.done,
         "wink.eval.run.passed": tally.passed,
         "wink.eval.run.errors": tally.failed,
-        "wink.eval.run.score.mean": tally.value / scored if scored else None,
+        "wink.eval.run.score.mean": tally.mean_score,
         "wink.eval.run.tokens": tally.tokens,
         "wink.eval.run.cost": tally.cost,
         "wink.eval.run.judge_tokens": tally.judge_tokens or None,
-        "wink.eval.run.judge_cost": tally.judge_cost or None,
+        "wink.eval.run.judge_cost": tally.judge_cost,
         "wink.eval.run.stopped": facts["stopped"],
     }
 

@@ -1,7 +1,8 @@
 """Baselines: what later runs are compared with, as a small JSON file to commit.
 
 Rules of this file:
-1. A baseline has one row per line: ids, verdicts and values, but no output of a model.
+1. A baseline has one row per line: ids, verdicts and values, but no output of a model, and no
+   metadata: of samples that depend on each other, it has the ids in groups.
 2. It can pool several runs of the same samples. Their rows are further epochs of the samples, so
    that the luck of one run counts less.
 3. Nothing writes a baseline but `save_baseline`: a gate never moves the one that it compares with.
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from ... import serde
 from ...errors import ReportError, SerializationError, UsageError
 from ...internal.atomic_write import write_whole
+from ..model.grouping import ABSENT, group_values
 from ..model.result import ErrorSource
 from ..model.selection import Selection
 from ..model.versions import CriterionInfo
@@ -47,6 +49,8 @@ def pool_outcomes(runs: Sequence[RunOutcomes]) -> RunOutcomes:
                 f"expected runs that were measured the same way, got {first.name} and "
                 f"{other.name}: {'; '.join(problems)}"
             )
+    if len({run.cluster_by for run in runs}) > 1:
+        raise UsageError("expected runs with the same `cluster_by` to pool, got different ones")
     if len(runs) == 1:
         return replace(runs[0], runs=(runs[0].name,))
     times = [run.created_at for run in runs if run.created_at is not None]
@@ -55,7 +59,8 @@ def pool_outcomes(runs: Sequence[RunOutcomes]) -> RunOutcomes:
     return replace(
         runs[0],
         name=" + ".join(names),
-        rows=RunTable(_pooled(runs)),
+        rows=RunTable(_pooled(runs), runs[0].rows.keys),
+        whole=None,
         agent=runs[0].agent if len(agents) == 1 else "",
         model=runs[0].model if len(models) == 1 else None,
         agent_version=runs[0].agent_version if len(versions) == 1 else "",
@@ -101,6 +106,8 @@ def save_baseline(outcomes: RunOutcomes, path: Path | str) -> None:
         "anytime": outcomes.anytime,
         "rule": asdict(outcomes.scope.rule),
         "selection": outcomes.scope.selection and asdict(outcomes.scope.selection),
+        "cluster_by": outcomes.cluster_by,
+        "clusters": _clusters(outcomes),
         "quarantined": sorted(outcomes.quarantined),
         "judge_models": dict(outcomes.judge_models),
         "mixed": outcomes.mixed,
@@ -111,6 +118,15 @@ def save_baseline(outcomes: RunOutcomes, path: Path | str) -> None:
         write_whole(path, (line.encode() for line in _lines(head, outcomes.rows)))
     except OSError as error:
         raise UsageError(f"expected a file to write, got: {error}") from None
+
+
+def _clusters(outcomes: RunOutcomes) -> list[list[str]]:
+    """Return the samples that depend on each other, in groups."""
+    if outcomes.cluster_by is None:
+        return []
+    rows = outcomes.rows
+    groups = group_values(rows.samples, outcomes.scope.clusters(rows))
+    return [list(dict.fromkeys(samples)) for samples in groups.values()]
 
 
 def _lines(head: Mapping[str, Any], rows: Iterable[TableRow]) -> Iterator[str]:
@@ -158,6 +174,8 @@ class _Baseline:
     anytime: bool = False
     rule: RateRule | None = None  # none in files of earlier versions
     selection: Selection | None = None
+    cluster_by: str | None = None
+    clusters: tuple[tuple[str, ...], ...] = ()
     quarantined: tuple[str, ...] = ()
     judge_models: dict[str, str] = field(default_factory=dict)
     mixed: str = ""
@@ -180,21 +198,27 @@ def load_baseline(path: Path | str) -> RunOutcomes:
     if head.format not in (BASELINE, _EARLIER):
         raise ReportError(f"expected the format {BASELINE}, got {head.format!r}", file=path)
     only = head.criteria[0][0] if len(head.criteria) == 1 else ""
+    groups = {sample: str(at) for at, each in enumerate(head.clusters) for sample in each}
+    keys = () if head.cluster_by is None else (head.cluster_by,)
     return RunOutcomes(
         name=head.name,
         rows=RunTable(
-            TableRow(
-                row.sample,
-                row.epoch,
-                row.experiment,
-                row.passed is True,
-                row.passed is None,
-                row.value,
-                scores=row.scores or ({only: row.value} if only else {}),
-                digest=row.digest,
-                error_source=row.error_source,
-            )
-            for row in head.rows
+            (
+                TableRow(
+                    row.sample,
+                    row.epoch,
+                    row.experiment,
+                    row.passed is True,
+                    row.passed is None,
+                    row.value,
+                    scores=row.scores or ({only: row.value} if only else {}),
+                    digest=row.digest,
+                    error_source=row.error_source,
+                    metadata=tuple(groups.get(row.sample, ABSENT) for _ in keys),
+                )
+                for row in head.rows
+            ),
+            keys,
         ),
         dataset_name=head.dataset_name,
         dataset_digest=head.dataset_digest,
@@ -213,6 +237,7 @@ def load_baseline(path: Path | str) -> RunOutcomes:
         runs=tuple(head.runs) or (head.name,),
         scope=Scope(
             quarantined=frozenset(head.quarantined),
+            cluster_by=head.cluster_by,
             rule=head.rule or RateRule(kind="population" if head.anytime else "fixed"),
             selection=head.selection,
         ),

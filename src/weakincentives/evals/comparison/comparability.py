@@ -72,7 +72,10 @@ def without_quarantined(before: RunOutcomes, after: RunOutcomes) -> tuple[RunOut
 
 def _without(run: RunOutcomes, outside: set[str]) -> RunOutcomes:
     kept = [at for at, sample in enumerate(run.rows.samples) if sample not in outside]
-    return run if len(kept) == len(run.rows) else replace(run, rows=run.rows.pick(kept))
+    if len(kept) == len(run.rows):
+        return run
+    whole = run.rows if run.whole is None else run.whole  # its own figures stay
+    return replace(run, rows=run.rows.pick(kept), whole=whole)
 
 
 def _several(names: set[str], digests: set[str]) -> str:

@@ -8,16 +8,19 @@ on both runs show it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...errors import StoreError
 from ..stats.correction import corrected_difference_by
 from ..stats.intervals import Interval
-from ..store.calibrations import JudgeCalibration, calibration_for, counted_verdicts, sample_of
-from ..store.human_labels import Verdict
+from ..store.calibrations import (
+    CountedVerdicts,
+    JudgeCalibration,
+    calibration_for,
+    counted_verdicts,
+)
 from ..store.manifest import RunManifest
 from ..store.run_store import RunStore
-from ..store.stored_row import RowKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class JudgedRun:
 
     run_id: str
     calibration: JudgeCalibration
-    verdicts: Mapping[RowKey, Verdict]
+    judged: CountedVerdicts
     only: bool
 
 
@@ -57,8 +60,11 @@ def judged_run(store: RunStore, manifest: RunManifest) -> JudgedRun | None:
     for info in manifest.criteria:
         calibration, _ = calibration_for(store, manifest, info)
         if calibration is not None:
-            verdicts = counted_verdicts(store, manifest, info.name)
-            return JudgedRun(manifest.run_id, calibration, verdicts, len(manifest.criteria) == 1)
+            try:
+                judged = counted_verdicts(store, manifest, info.name)
+            except StoreError:  # a damaged run is compared without
+                return None
+            return JudgedRun(manifest.run_id, calibration, judged, len(manifest.criteria) == 1)
     return None
 
 
@@ -71,16 +77,17 @@ def corrected_change(
     a, b = before.calibration, after.calibration
     # By sample and epoch: runs that are compared may differ in experiment.
     pairs = [
-        {(sample_of(row), row[2]): verdict for row, verdict in run.verdicts.items()}
+        {row[1:]: verdict for row, verdict in run.judged.verdicts.items()}
         for run in (before, after)
     ]
+    clusters = {row[1:]: cluster for row, cluster in after.judged.clusters.items()}
     if (a.criterion, a.version) != (b.criterion, b.version) or not pairs[0].keys() & pairs[1]:
         return None
     same = a == b
     delta = corrected_difference_by(
         (pairs[0], a.strata),
         (pairs[1], b.strata),
-        cluster=lambda key: key[0],
+        cluster=clusters.__getitem__,
         same_labels=same,
         confidence=confidence,
     )

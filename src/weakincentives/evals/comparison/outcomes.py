@@ -36,7 +36,8 @@ class RunOutcomes:
     early. `decision` is what that rule found.
     `mixed` says which versions of agent and evaluators it has, if there are several. `runs` has the
     names of the runs that a baseline was made of, and `created_at` is when the oldest one began.
-    The rows that do not count by its `scope` are not among `rows`.
+    The rows that do not count by its `scope` are not among `rows`; `whole` has them too, if there
+    are any.
     """
 
     name: str
@@ -60,6 +61,7 @@ class RunOutcomes:
     # The verdicts of the judge that was calibrated, with its calibration; None if none was.
     judged: JudgedRun | None = field(default=None, repr=False)
     decision: Decision | None = None
+    whole: RunTable | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
@@ -93,8 +95,8 @@ class RunOutcomes:
 
     @property
     def figures(self) -> Figures:
-        """The figures of the rows, with the confidence of the scope."""
-        return run_figures(self.rows, self.scope)
+        """The figures of the run, with the confidence of the scope."""
+        return run_figures(self.rows if self.whole is None else self.whole, self.scope)
 
     @property
     def left_out(self) -> Counter[str]:
@@ -115,9 +117,10 @@ class RunOutcomes:
                 self,
                 name=f"{self.name} {name}",
                 rows=self.rows.pick(places),
+                whole=None,
                 agent=name,
                 model=None,
-                scope=replace(self.scope, selection=None),
+                scope=self.scope.of_part,
             )
             for name, places in groups.items()
         ]
@@ -155,6 +158,7 @@ def report_outcomes(
     return RunOutcomes(
         name=report.run_id or report.dataset_name or "unnamed",
         rows=_counted(table, scope),
+        whole=None if scope.counts_every_row else table,
         scope=scope,
         dataset_name=report.dataset_name,
         unfinished=report.stopped,
@@ -183,6 +187,7 @@ def stored_outcomes(
     return RunOutcomes(
         name=manifest.run_id,
         rows=_counted(table, scope),
+        whole=None if scope.counts_every_row else table,
         scope=scope,
         dataset_name=manifest.dataset_name,
         dataset_digest=manifest.dataset_digest,

@@ -38,10 +38,10 @@ from ...internal.threads import in_thread
 from ...runtime.mailbox.core.envelope import unpack
 from ...runtime.worker.dead_letters import DeadLetter
 from ...secrets import logger_for
-from ..engine.engine import Tally
 from ..model.redacted_ids import is_redacted, stands_for
 from ..model.result import EvalResult
 from ..model.versions import WorkerNotice
+from ..runs.tally import Tally
 from ..store.queue_state import QueueState, WorkerState
 from .ledgers import ResultLedger
 from .submission import Key, Submission, is_cancelled, key_id

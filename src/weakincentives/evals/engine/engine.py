@@ -34,7 +34,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -46,7 +46,9 @@ from ...internal.formatting import duration
 from ...internal.slots import Slot
 from ...secrets import logger_for
 from .._types import stops_early
+from ..model.redacted_ids import redact_id
 from ..model.result import EvalResult
+from ..runs.tally import Tally
 from ..store.records import StopReason
 from .attempts import AttemptOutcome, RunSpec, error_without_attempt, run_attempt
 from .tasks import Task, open_task_source, sample_digest
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from ..store.deaths import InFlightFile
     from .early_stopping import Stopping
 
-__all__ = ["Engine", "Reused", "RunSpec", "Tally", "Task", "sample_digest"]
+__all__ = ["Engine", "Reused", "RunSpec", "Task", "sample_digest"]
 
 MAX_OVERCOMMIT = 3  # workers per slot, those that lent theirs included
 WAKE_INTERVAL = 1.0  # seconds; asyncio handles a late SIGINT only when it wakes up
@@ -66,44 +68,6 @@ _NOT_THE_AGENT = ("infrastructure", "evaluator")  # their errors say nothing abo
 MAX_LATENCIES = 1_000  # latest samples that the median is computed from
 
 logger = logger_for(__name__)
-
-
-@dataclass(slots=True)
-class Tally:
-    """Running totals of a run."""
-
-    done: int = 0
-    passed: int = 0
-    value: float = 0.0
-    tokens: int = 0  # agent and judges
-    cost: float = 0.0
-    judge_tokens: int = 0
-    judge_cost: float = 0.0
-    errors: dict[str, int] = field(default_factory=dict)
-
-    def add(self, result: EvalResult[Any]) -> None:
-        """Count one result."""
-        self.done += 1
-        self.tokens += result.tokens_used
-        if result.trajectory is not None:
-            self.cost += result.trajectory.cost or 0.0
-        if result.judge_usage is not None:
-            self.judge_tokens += result.judge_tokens
-            self.tokens += result.judge_tokens
-        if result.judge_cost is not None:
-            self.judge_cost += result.judge_cost
-            self.cost += result.judge_cost
-        if result.error is None:
-            self.passed += result.score.passed
-            self.value += result.score.value
-        else:
-            source = result.error_source or "agent"
-            self.errors[source] = self.errors.get(source, 0) + 1
-
-    @property
-    def failed(self) -> int:
-        """Return how many ended in an error."""
-        return sum(self.errors.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +98,7 @@ class Engine:
         in_flight: InFlightFile | None = None,
         flush: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = Tally(frozenset(map(redact_id, spec.left_out)))
         self.running: dict[Task, float] = {}
         self.slow: set[Task] = set()
         self._latencies_ms: deque[int] = deque(maxlen=MAX_LATENCIES)
@@ -315,7 +279,7 @@ class Engine:
         self._latencies_ms.append(outcome.result.latency_ms)
         await self._settle(task, outcome)
         self._count(outcome.result)
-        if isinstance(outcome.failure, NoSessionError) and self.tally.failed == self.tally.done:
+        if isinstance(outcome.failure, NoSessionError) and self.tally.failed == self.tally.counted:
             # Another sample would end like this one, after paying for its agent.
             self.stop(f"stopped at the first sample: {outcome.result.error}", "error")
         self._record_outcome(task, self._verdict(outcome.result))
@@ -352,9 +316,9 @@ class Engine:
         self.tally.add(result)
         if config.stop_on_error and result.error is not None:
             self.stop(f"stopped by the error of sample {result.sample_id!r}", "error")
-        if self.tally.tokens >= (config.max_total_tokens or math.inf):
+        if self.tally.known_tokens >= (config.max_total_tokens or math.inf):
             self.stop(f"stopped by the budget of {config.max_total_tokens:,} tokens", "budget")
-        if self.tally.cost >= (config.max_total_cost or math.inf):
+        if self.tally.known_cost >= (config.max_total_cost or math.inf):
             self.stop(f"stopped by the budget of ${config.max_total_cost:g}", "budget")
         self._check_time()
 

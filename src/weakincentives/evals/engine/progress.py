@@ -18,10 +18,11 @@ from rich.text import Text
 
 from ...clock import SYSTEM_CLOCK
 from ...internal.escaping import one_line
-from ...internal.formatting import duration, money, pluralize, tokens_text
+from ...internal.formatting import cost_text, duration, pluralize, tokens_text
 from .._types import stops_early
-from ..stats.basic import wilson_interval
-from .engine import Tally
+from ..runs.tally import Tally
+from ..stats.intervals import Interval
+from ..stats.pass_rate import rate_ends
 from .run import Run
 
 SLOW_SECONDS = 1.0  # a sample that runs longer is listed
@@ -31,21 +32,27 @@ NOTHING = Text("-", "dim")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressSnapshot:
-    """A run at one moment. `done` includes reused results, `seen` only those counted so far."""
+    """A run at one moment. `done` includes reused results, `seen` only those that came by now.
+
+    `counted` of those count, of which `passed` passed; `rate` is their share with its interval.
+    """
 
     total: int
     done: int = 0
     seen: int = 0
+    counted: int = 0
     passed: int = 0
+    rate: Interval | None = None
     errors: tuple[tuple[str, int], ...] = ()
-    tokens: int = 0
+    agent_tokens: int | None = None
     judge_tokens: int = 0
-    cost: float = 0.0
+    agent_cost: float | None = None
+    judge_cost: float | None = None
     elapsed: float = 0.0
     speed: float = 0.0
     slowest: tuple[tuple[str, float], ...] = ()
     slow: frozenset[str] = frozenset()  # ids of samples that run unusually long
-    plain: bool = True  # one epoch and no early stopping: Wilson's interval is valid
+    plain: bool = True  # results are independent, and none ends the run: its interval is valid
     queue: str = ""  # the state of the queue, if workers run the samples
 
     @property
@@ -65,11 +72,14 @@ def tally_snapshot(tally: Tally, total: int, elapsed: float) -> ProgressSnapshot
         total=total,
         done=min(total, tally.done),
         seen=tally.done,
+        counted=tally.counted,
         passed=tally.passed,
+        rate=tally.rate,
         errors=tuple(sorted(tally.errors.items())),
-        tokens=tally.tokens,
+        agent_tokens=tally.agent_tokens,
         judge_tokens=tally.judge_tokens,
-        cost=tally.cost,
+        agent_cost=tally.agent_cost,
+        judge_cost=tally.judge_cost,
         elapsed=elapsed,
         speed=tally.done / elapsed if elapsed else 0.0,
     )
@@ -88,7 +98,7 @@ def progress_snapshot(run: Run, total: int, began: float) -> ProgressSnapshot:
     return replace(
         tally_snapshot(tally, total, elapsed),
         done=min(total, tally.done + reused),
-        plain=run.config.epochs == 1 and not stops_early(run.config),
+        plain=_is_plain(run),
         slowest=tuple(
             (task.sample.id, now - since) for task, since in slowest if now - since >= SLOW_SECONDS
         ),
@@ -96,15 +106,26 @@ def progress_snapshot(run: Run, total: int, began: float) -> ProgressSnapshot:
     )
 
 
+def _is_plain(run: Run) -> bool:
+    """Return whether the interval of a tally is valid: it takes results as independent."""
+    config = run.config
+    dependent = config.epochs > 1 or config.cluster_by is not None or run.selection is not None
+    return not dependent and not stops_early(config)
+
+
 def line(this: ProgressSnapshot) -> Text:
     """Return the snapshot in a line."""
     parts = [
         f"{this.done:>{len(str(this.total))}}/{this.total}",
-        f"{this.done / this.total:4.0%}",
+        _percent_done(this),
         f"{this.passed} passed, {pluralize(sum(count for _, count in this.errors), 'error')}",
         f"{duration(this.elapsed)} so far" + (f", {this.left}" if this.left else ""),
     ]
     return Text("  ".join(parts))
+
+
+def _percent_done(this: ProgressSnapshot) -> str:
+    return f"{100 * this.done // this.total:3}%"  # 100% only at the end
 
 
 def frame(this: ProgressSnapshot) -> Group:
@@ -115,7 +136,7 @@ def frame(this: ProgressSnapshot) -> Group:
     width = len(str(this.total))
     done.add_row(
         ProgressBar(total=this.total, completed=this.done, complete_style="cyan"),
-        Text(f"{this.done:>{width}}/{this.total} {this.done / this.total:4.0%} {this.left:>13}"),
+        Text(f"{this.done:>{width}}/{this.total} {_percent_done(this)} {this.left:>13}"),
     )
     facts = Table.grid(padding=(0, 2, 0, 0), expand=True)
     facts.add_column(style="dim", width=7)
@@ -128,13 +149,12 @@ def frame(this: ProgressSnapshot) -> Group:
 
 
 def _passed(this: ProgressSnapshot) -> Text:
-    if not this.seen:
+    if not this.counted or this.rate is None:
         return NOTHING
-    low, high = wilson_interval(this.passed, this.seen)
     new = " new" if this.done > this.seen else ""
-    interval = f", 95% interval {low:.1%} to {high:.1%}" if this.plain else ""
-    of = f" {this.passed} of {this.seen}{new}{interval}"
-    return Text.assemble((f"{this.passed / this.seen:<7.1%}", "bold"), of)
+    interval = ", 95% interval {}% to {}%".format(*rate_ends(this.rate)) if this.plain else ""
+    of = f" {this.passed} of {this.counted}{new}{interval}"
+    return Text.assemble((f"{this.rate.estimate:<7.1%}", "bold"), of)
 
 
 def _errors(this: ProgressSnapshot) -> Text:
@@ -147,10 +167,11 @@ def _speed(this: ProgressSnapshot) -> Text:
     if not this.speed:
         return NOTHING
     parts = [f"{this.speed:,.1f} samples/s"]
-    if this.tokens:
-        parts.append(tokens_text(this.tokens - this.judge_tokens, this.judge_tokens))
-    if this.cost:
-        parts.append(money(this.cost))
+    if this.agent_tokens or this.judge_tokens:
+        parts.append(tokens_text(this.agent_tokens, this.judge_tokens))
+    if this.agent_cost or this.judge_cost:
+        judged = this.judge_tokens > 0
+        parts.append(cost_text(this.agent_cost, this.judge_cost, judged=judged))
     return Text(", ".join(parts))
 
 

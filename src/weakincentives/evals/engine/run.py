@@ -215,9 +215,8 @@ class Run(RunSpec):
                 with anyio.CancelScope(shield=True):
                     await in_thread(self._finish, self.store, status)
         tally = engine.tally
-        scored = tally.done - tally.failed
-        rate, mean = (tally.passed / scored, tally.value / scored) if scored else (0.0, 0.0)
-        self._publish(EvalRunCompleted(self.run_id, rate, mean, tally.tokens))
+        rate, mean = tally.pass_rate_without_errors, tally.mean_score or 0.0
+        self._publish(EvalRunCompleted(self.run_id, rate, mean, tally.known_tokens))
 
     def _begin(self, store: RunStore) -> RunManifest:
         """Store the manifest; to resume, read what an earlier run left."""

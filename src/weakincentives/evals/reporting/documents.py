@@ -15,9 +15,8 @@ from .._types import EvalConfig
 from ..model.corrections import Correction
 from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
+from ..runs import EpochStats, Interval
 from ..runs.figures import Figures
-from ..stats.intervals import Interval
-from ..stats.repeats import EpochStats
 from ..store.labels import commit_text
 from ..store.overview import Overview
 from ..store.records import RunRecord
@@ -30,9 +29,9 @@ def interval_data(found: Interval) -> dict[str, Any]:
 
 
 def rate_data(rate: Interval) -> dict[str, Any]:
-    """Return a pass rate: the rate, its interval, and the method of the interval."""
+    """Return a pass rate, its interval and its method; the rate of no samples is None."""
     return {
-        "pass_rate": rate.estimate,
+        "pass_rate": rate.estimate if rate.n else None,
         "interval": [rate.low, rate.high],
         "interval_method": rate.method,
     }
@@ -79,13 +78,13 @@ def correction_data(correction: Correction) -> dict[str, Any]:
 
 def figures_data(figures: Figures) -> dict[str, Any]:
     """Return the figures of a run or of a slice. Tokens and costs that are unknown are None."""
-    latency = figures.latency
+    latency, rate = figures.latency, rate_data(figures.rate)
     return {
         "total": figures.total,
         "passed": figures.passed,
         "errors": figures.error_count,
-        **rate_data(figures.rate),
-        "strict_pass_rate": figures.rate.estimate,
+        **rate,
+        "strict_pass_rate": rate["pass_rate"],
         "pass_rate_without_errors": figures.pass_rate_without_errors if figures.scored else None,
         "mean_score": figures.mean_score,
         "criteria": figures.criteria,

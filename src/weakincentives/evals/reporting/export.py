@@ -9,7 +9,7 @@ Parquet, have one row for each result and these columns:
     reason          the criteria that failed, with their reasons; or the reason of a pass
     error, error_source, error_type, error_where
     input, expected, output, metadata    texts as they are, other data as JSON
-    latency_ms, tokens, cost             cost in US dollars; tokens and cost are empty if unknown
+    latency_ms, tokens, cost             cost in US dollars; each is empty if it is unknown
     score.NAME      the value of each criterion
 
 Rules of this file:
@@ -39,6 +39,7 @@ from ..model.errors import ErrorGroup
 from ..model.explain import why_failed
 from ..model.result import EvalResult, criterion_values
 from ..model.versions import UNKNOWN
+from ..runs.table import known_latency
 from ..store.labels import agent_text, commit_text, experiment_name, run_title
 from ..store.overview import Overview, overview
 from ..store.run_store import RunStore
@@ -73,7 +74,7 @@ COLUMNS: dict[str, tuple[type, Callable[[EvalResult[Any]], Any]]] = {
     "expected": (str, lambda result: _text(result.sample and result.sample.expected)),
     "output": (str, lambda result: _text(result.output)),
     "metadata": (str, lambda result: as_text(result.metadata or None)),
-    "latency_ms": (int, lambda result: result.latency_ms),
+    "latency_ms": (int, lambda result: known_latency(result.latency_ms, result.error_source)),
     "tokens": (int, lambda result: result.agent_tokens),
     "cost": (float, lambda result: result.cost),
     "judge_tokens": (int, lambda result: result.judge_tokens or None),

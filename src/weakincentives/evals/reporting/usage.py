@@ -14,5 +14,6 @@ def usage_of(figures: Figures) -> dict[str, str]:
     tokens = figures.agent_tokens, figures.judge_tokens
     used = {"tokens": tokens_text(*tokens, unknown=figures.without_tokens)}
     if agent is not None or judges is not None:
-        used["cost"] = cost_text(agent, judges, unknown=figures.without_cost)
+        judged, unknown = figures.judge_tokens > 0, figures.without_cost
+        used["cost"] = cost_text(agent, judges, unknown=unknown, judged=judged)
     return used

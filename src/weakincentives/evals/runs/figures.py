@@ -38,9 +38,10 @@ class Figures:
     """The figures of a run, or of a part of it; `str(...)` is its verdict in one line.
 
     `total` rows count. `errors` has the number of them with an error by its source, and `criteria`
-    the mean value of each criterion. `without_tokens` and `without_cost` are the rows whose agent
-    used tokens that are not known; `tokens` and `cost` are those of agent and judges, and None if
-    either is unknown. `quarantined` samples have `quarantined_rows`, which do not count.
+    the mean value of each criterion. `without_tokens` are the rows whose agent used tokens that are
+    not known, `without_cost` those whose agent or judges had a cost that is not known; `tokens` and
+    `cost` are those of agent and judges, and None if either is unknown. `quarantined` samples have
+    `quarantined_rows`, which do not count.
     """
 
     total: int
@@ -62,10 +63,11 @@ class Figures:
 
     def __str__(self) -> str:
         errors = self.error_count
-        return (
-            f"{self.passed}/{self.total} passed, {errors} {'error' if errors == 1 else 'errors'} "
-            f"({self.rate.estimate:.1%}, {rate_words(self.rate)})"
-        )
+        errors_text = "1 error" if errors == 1 else f"{errors} errors"
+        counts = f"{self.passed}/{self.total} passed, {errors_text}"
+        if not self.total:
+            return f"{counts} (pass rate unknown)"
+        return f"{counts} ({self.rate.estimate:.1%}, {rate_words(self.rate)})"
 
     @property
     def error_count(self) -> int:
@@ -126,6 +128,18 @@ def experiment_figures(table: RunTable, scope: Scope) -> dict[str, Figures]:
     return {name: _figures(table, part, places, places) for name, places in groups.items()}
 
 
+def histogram(table: RunTable, scope: Scope, bins: int = 20) -> list[int]:
+    """Return how many rows without an error have a value in each part of 0 to 1.
+
+    A value outside of 0 to 1 is in the part next to it.
+    """
+    counts = [0] * bins
+    for at in scope.counted(table):
+        if not table.errors[at]:
+            counts[int(max(0.0, min(table.values[at] * bins, bins - 1)))] += 1
+    return counts
+
+
 def criterion_rates(table: RunTable, scope: Scope) -> dict[str, Interval]:
     """Return the share of all rows that passed each criterion; an error passes none."""
     clusters = list(scope.clusters(table))
@@ -154,7 +168,9 @@ def _figures(
     scored = [at for at in places if not table.errors[at]]
     sources = Counter(table.error_source(at) or "agent" for at in places if table.errors[at])
     tokens = [n for at in used if (n := table.tokens(at)) is not None]
-    costs = [each for at in used if (each := table.cost(at)) is not None]
+    costs = [table.cost(at) for at in used]
+    judge_costs = [table.judge_cost(at) for at in used]
+    judged = [table.judge_tokens[at] for at in used]
     return Figures(
         total=len(places),
         passed=sum(table.passed[at] for at in places),
@@ -169,11 +185,14 @@ def _figures(
         ),
         latency=_latency([ms for at in places if (ms := table.latency_ms(at)) is not None]),
         agent_tokens=sum(tokens) if tokens or not used else None,
-        judge_tokens=sum(table.judge_tokens[at] for at in used),
+        judge_tokens=sum(judged),
         agent_cost=known_sum(costs),
-        judge_cost=known_sum(table.judge_cost(at) for at in used),
+        judge_cost=known_sum(judge_costs),
         without_tokens=len(used) - len(tokens),
-        without_cost=len(used) - len(costs),
+        without_cost=sum(
+            own is None or (asked > 0 and judges is None)
+            for own, asked, judges in zip(costs, judged, judge_costs, strict=True)
+        ),
         quarantined=quarantined,
         quarantined_rows=len(used) - len(places),
         epochs=_epochs(table, places),

@@ -218,8 +218,11 @@ class EvalReport(Generic[OutputT]):
 
     @property
     def strict_pass_rate(self) -> float:
-        """The share of all results that passed: an error is not a pass. Gates use this one."""
-        return self.passed / self.total if self.total else 0.0
+        """The share that passed: an error is not a pass. Gates use this one.
+
+        Of samples that were drawn by strata (`selection`), it is that of the whole dataset.
+        """
+        return self.figures.rate.estimate
 
     @property
     def rate(self) -> Interval:

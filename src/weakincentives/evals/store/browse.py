@@ -24,7 +24,8 @@ class RowFilter:
     processes that ran them, `metadata` pairs of key and value, `errors` the keys of
     `Facets.errors`; `text` are words to search for.
     `rows` are keys (experiment, sample, epoch), `without_rows` those that are left out.
-    Limits are inclusive; `cost` is in US dollars, agent and judges together.
+    Limits are inclusive; `cost` is in US dollars, agent and judges together. What is unknown is
+    within no maximum.
     """
 
     verdict: Verdict | None = None
@@ -71,7 +72,7 @@ class RowSummary:
     attempt: int
     verdict: Verdict
     value: float
-    latency_ms: int
+    latency_ms: int | None
     tokens: int | None
     judge_tokens: int
     cost: float | None
@@ -171,6 +172,3 @@ class RunBrowser(Protocol):
 
     def slices(self, run_id: str, key: str) -> dict[str, Figures]:
         """Return the figures of each slice by a key of the metadata."""
-
-    def histogram(self, run_id: str, bins: int = 20) -> list[int]:
-        """Return how many rows without an error have a value in each part of 0 to 1."""

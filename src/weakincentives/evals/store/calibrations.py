@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -18,8 +18,8 @@ from ...errors import StoreError
 from ..model.corrections import Correction
 from ..model.versions import CriterionInfo
 from ..runs.figures import run_figures
-from ..runs.scope import EVERY_ROW, Scope
-from ..runs.table import RunTable, TableRow
+from ..runs.scope import Scope
+from ..runs.table import RunTable
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
 from .human_labels import Verdict, verdicts_of
@@ -104,44 +104,67 @@ def corrections_by_labels(store: RunStore, manifest: RunManifest) -> Iterator[Co
     """Yield the corrected pass rate of each criterion of a run that was ever calibrated."""
     only = len(manifest.criteria) == 1
     for info in manifest.criteria:
-        verdicts: Mapping[RowKey, Verdict] = {}
+        judged = CountedVerdicts()
         try:
             calibration, problem = calibration_for(store, manifest, info)
             if calibration is None and not problem:
                 continue
-            verdicts = counted_verdicts(store, manifest, info.name)
-            if not verdicts:
+            judged = counted_verdicts(store, manifest, info.name)
+            if not judged.verdicts:
                 continue
         except StoreError as error:  # the rows themselves may still be read
             calibration, problem = None, str(error)
         if calibration is None:
-            judged = _judged(verdicts)
-            yield Correction(criterion=info.name, judged=judged, only=only, problem=problem)
+            yield Correction(criterion=info.name, judged=judged.rate, only=only, problem=problem)
         else:
-            yield correction_by(calibration, verdicts, manifest.run_id, only=only)
+            yield correction_by(calibration, judged, manifest.run_id, only=only)
 
 
-def counted_verdicts(
-    store: RunStore, manifest: RunManifest, criterion: str
-) -> Mapping[RowKey, Verdict]:
-    """Return the verdicts of a criterion on the rows of a run that count."""
-    verdicts = verdicts_of(store, manifest, criterion)
-    scope = Scope.of(manifest, complete=True)
-    if scope.counts_every_row:
-        return verdicts
+@dataclass(frozen=True, slots=True)
+class CountedVerdicts:
+    """The verdicts of a criterion on the rows of a run that count.
+
+    `clusters` has what each row depends on, `rate` is the share of the rows that it passed.
+    """
+
+    verdicts: Mapping[RowKey, Verdict] = field(default_factory=dict)
+    clusters: Mapping[RowKey, Hashable] = field(default_factory=dict)
+    rate: Interval = run_figures(RunTable(), Scope()).rate
+
+
+def counted_verdicts(store: RunStore, manifest: RunManifest, criterion: str) -> CountedVerdicts:
+    """Return the verdicts of a criterion on the rows of a run that count, and that it scored."""
+    verdicts, scope = verdicts_of(store, manifest, criterion), Scope.of(manifest, complete=True)
     table = store.table(manifest.run_id, scope.keys)
-    keys = (table.key(at) for at in scope.counted(table))
-    return {key: verdicts[key] for key in keys if key in verdicts}
+    clusters = list(scope.clusters(table))
+    # A row without an error and without a verdict does not have this criterion.
+    places = {
+        key: at
+        for at in scope.counted(table)
+        if (key := table.key(at)) in verdicts and (table.errors[at] or verdicts[key] is not None)
+    }
+    judged = {key: verdicts[key] for key in places}
+    rows = (
+        table[at]._replace(passed=judged[key] is True, error=judged[key] is None)
+        for key, at in places.items()
+    )
+    return CountedVerdicts(
+        judged,
+        {key: clusters[at] for key, at in places.items()},
+        run_figures(RunTable(rows, scope.keys), scope.of_part).rate,
+    )
 
 
 def correction_by(
-    calibration: JudgeCalibration, verdicts: Mapping[RowKey, Verdict], run_id: str, *, only: bool
+    calibration: JudgeCalibration, judged: CountedVerdicts, run_id: str, *, only: bool
 ) -> Correction:
     """Return the verdicts of a judge on a run, corrected by its calibration."""
-    found = corrected_rate_by(verdicts, calibration.strata, cluster=sample_of)
+    found = corrected_rate_by(
+        judged.verdicts, calibration.strata, cluster=judged.clusters.__getitem__
+    )
     return Correction(
         criterion=calibration.criterion,
-        judged=_judged(verdicts),
+        judged=judged.rate,
         corrected=found.corrected,
         labels=found.labels,
         unlabelled=found.unlabelled,
@@ -149,20 +172,6 @@ def correction_by(
         own_labels=calibration.run_id == run_id,
         only=only,
     )
-
-
-def _judged(verdicts: Mapping[RowKey, Verdict]) -> Interval:
-    """Return the judge's own pass rate; epochs of a sample are a cluster."""
-    table = RunTable(
-        TableRow(sample, epoch, experiment, verdict is True, verdict is None, 0.0)
-        for (experiment, sample, epoch), verdict in verdicts.items()
-    )
-    return run_figures(table, EVERY_ROW).rate
-
-
-def sample_of(row: RowKey) -> str:
-    """Return the sample of a row: its epochs are a cluster."""
-    return row[1]
 
 
 # ── the test half ───────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ from ..model.corrections import Correction
 from ..model.errors import ErrorGroup
 from ..model.explain import type_mismatch
 from ..model.quarantine import quarantine_line
-from ..runs.figures import Figures, run_figures, slice_figures
+from ..runs.figures import Figures, histogram, run_figures, slice_figures
 from .corrections import corrections_of
 from .queries import stored_error_groups
 from .records import RunRecord, mark_damaged, not_counted_line, scope_of
@@ -25,7 +25,8 @@ class Overview:
     `unreadable` is the number of rows that cannot be read, if that was checked; else of those whose
     columns are damaged. `error_groups` are the errors by type and place. `type_mismatch` is a
     warning if no output can ever be right, because of its type. `corrections` has the pass rates
-    that people would give, of the judges that were calibrated by their labels.
+    that people would give, of the judges that were calibrated by their labels. `histogram` counts
+    the scores in each twentieth of 0 to 1.
     """
 
     record: RunRecord
@@ -34,6 +35,7 @@ class Overview:
     error_groups: tuple[ErrorGroup, ...] = ()
     type_mismatch: str = ""
     corrections: tuple[Correction, ...] = ()
+    histogram: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         record = self.record
@@ -83,6 +85,7 @@ def overview(
         error_groups=stored_error_groups(store, manifest.run_id, table, scope.counted(table)),
         type_mismatch=_type_mismatch(store, manifest.run_id, figures),
         corrections=corrections_of(store, manifest),
+        histogram=tuple(histogram(table, scope)),
     )
 
 

@@ -11,6 +11,7 @@ from ...errors import UsageError, short_repr
 from ..model.explain import failed_criteria
 from ..model.result import EvalResult, criterion_values
 from ..runs.figures import Figures, slice_figures
+from ..runs.table import known_latency
 from .browse import (
     ALL_ROWS,
     MAX_PAGE,
@@ -46,7 +47,7 @@ _VALUES: Mapping[str, Callable[[RowSummary], Any]] = {
     "sample": lambda row: row.sample.encode("utf-8", "surrogatepass"),
     "verdict": lambda row: ("fail", "pass", "error").index(row.verdict),
     "value": lambda row: row.value,
-    "latency": lambda row: row.latency_ms,
+    "latency": lambda row: row.latency_ms or 0,
     "tokens": lambda row: (row.tokens or 0) + row.judge_tokens,
     "cost": lambda row: _cost(row),
     "epoch": lambda row: row.epoch,
@@ -124,14 +125,6 @@ class RowBrowser(RunBrowser):
         scope = scope_of(self._store.run(run_id))
         return slice_figures(self._store.table(run_id, (*scope.keys, key)), scope, key)
 
-    def histogram(self, run_id: str, bins: int = 20) -> list[int]:
-        table = self._store.table(run_id)
-        values = (
-            value for value, error in zip(table.values, table.errors, strict=True) if not error
-        )
-        counts = Counter(int(max(0, min(value * bins, bins - 1))) for value in values)
-        return [counts[index] for index in range(bins)]
-
     def _rows(self, run_id: str) -> Iterator[_Row]:
         return map(_row, self._store.rows(run_id))
 
@@ -149,7 +142,7 @@ def _row(stored: StoredRow) -> _Row:
         attempt=result.attempt,
         verdict=verdict,
         value=result.score.value,
-        latency_ms=result.latency_ms,
+        latency_ms=known_latency(result.latency_ms, result.error_source),
         tokens=result.agent_tokens or None,
         judge_tokens=result.judge_tokens or 0,
         cost=result.cost,
@@ -178,7 +171,7 @@ def _ordered(rows: list[_Row], order: str, descending: bool) -> list[_Row]:
 
 
 def _matches(row: _Row, filter: RowFilter) -> bool:
-    summary, cost = row.summary, _cost(row.summary)
+    summary = row.summary
     return (
         filter.verdict in (None, summary.verdict)
         and filter.sample in (None, summary.sample)
@@ -186,7 +179,8 @@ def _matches(row: _Row, filter: RowFilter) -> bool:
         and (filter.rows is None or row.key in filter.rows)
         and row.key not in filter.without_rows
         and _between(filter.min_latency_ms, summary.latency_ms, filter.max_latency_ms)
-        and _between(filter.min_cost, cost, filter.max_cost)
+        and _between(filter.min_cost, _cost(summary), None)
+        and _between(None, _whole_cost(summary), filter.max_cost)
         and row.facts.issuperset(filter.facts)
         and all(_has(row.words, term.casefold()) for term in search_terms(filter.text))
     )
@@ -196,9 +190,19 @@ def _has(words: str, term: str) -> bool:
     return re.search(rf"\b{re.escape(term)}", words) is not None
 
 
-def _between(least: float | None, value: float, most: float | None) -> bool:
+def _between(least: float | None, value: float | None, most: float | None) -> bool:
+    """Return whether a value is within limits; what is unknown is within none."""
+    if value is None:
+        return least is None and most is None
     return (least is None or value >= least) and (most is None or value <= most)
 
 
 def _cost(summary: RowSummary) -> float:
+    """Return what a row cost at least."""
     return (summary.cost or 0) + (summary.judge_cost or 0)
+
+
+def _whole_cost(summary: RowSummary) -> float | None:
+    if summary.cost is None or (summary.judge_tokens and summary.judge_cost is None):
+        return None
+    return _cost(summary)

@@ -6,7 +6,7 @@
 
 import { ask, saveToo } from "./api.js";
 import { diffOf } from "./diff.js";
-import { duration, el, fill, known, mark, money, number, percent, plural } from "./dom.js";
+import { knownPart, duration, el, ends, fill, mark, money, number, percent, plural } from "./dom.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar, scatter } from "./plot.js";
 import { inline, textBlock } from "./text.js";
@@ -68,12 +68,12 @@ function overview(answer) {
       el("span", { class: "letter" }, LETTERS[at]), el("a", { href: link(["run", run.run_id]) }, run.title),
       el("span", { class: "about" }, [run.label, run.experiment].filter(Boolean).join(" · ")), el("span", { class: "id" }, run.run_id))))),
     el("tbody", {},
-      line("Pass rate", (run) => [el("strong", {}, percent(run.pass_rate)), " ", intervalBar(run.pass_rate, run.interval[0], run.interval[1]), el("span", { class: "about" }, `${percent(run.interval[0])} to ${percent(run.interval[1])}`)]),
+      line("Pass rate", (run) => (run.total ? [el("strong", {}, percent(run.pass_rate)), " ", intervalBar(run.pass_rate, run.interval[0], run.interval[1]), el("span", { class: "about" }, ends(run.interval[0], run.interval[1]))] : "–")),
       line("Change", change),
       line("Passed", (run) => [`${number(run.passed)} of ${number(run.total)}`, run.errors ? el("span", { class: "mark error" }, ` ${plural(run.errors, "error")}`) : null]),
       line("Median latency", (run) => duration(run.latency_ms.p50)),
-      line("Tokens", (run) => known(run.tokens, number)),
-      line("Cost", (run) => known(run.cost, money))));
+      line("Tokens", (run) => knownPart(run.tokens, run.rows_without_tokens, number)),
+      line("Cost", (run) => knownPart(run.cost, run.rows_without_cost, money))));
 }
 
 /** @param {any} each */
@@ -88,7 +88,7 @@ function measures(each) {
 
 /** @param {any[]} runs */
 function quality(runs) {
-  const points = runs.flatMap((run, at) => (run.cost ? [{ label: LETTERS[at], cost: run.cost, rate: run.pass_rate, low: run.interval[0], high: run.interval[1] }] : []));
+  const points = runs.flatMap((run, at) => (run.cost !== null && run.total ? [{ label: `${LETTERS[at]}${run.rows_without_cost ? " (some costs unknown)" : ""}`, cost: run.cost, rate: run.pass_rate, low: run.interval[0], high: run.interval[1] }] : []));
   return points.length > 1 ? el("section", { class: "panel" }, el("h2", {}, "Cost and quality"), scatter(points)) : null;
 }
 

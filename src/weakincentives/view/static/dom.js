@@ -84,9 +84,34 @@ export function visible(text) {
   return text.replace(HIDDEN, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+/** @type {Intl.NumberFormat[]} */
+const formats = [];
+
+/**
+ * A number with this many decimals, rounded as the command rounds it: a tie goes to the even digit.
+ * @param {number} value
+ * @param {number} digits
+ */
+export function decimals(value, digits) {
+  const options = /** @type {any} */ ({ minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false, roundingMode: "halfEven" });
+  formats[digits] ??= new Intl.NumberFormat("en", options);
+  return formats[digits].format(value);
+}
+
 /** @param {number | null | undefined} share */
 export function percent(share) {
-  return share === null || share === undefined || Number.isNaN(share) ? "–" : `${(share * 100).toFixed(1)}%`;
+  return share === null || share === undefined || Number.isNaN(share) ? "–" : `${decimals(share * 100, 1)}%`;
+}
+
+/**
+ * The ends of an interval of rates, with as many digits as it takes to tell them apart.
+ * @param {number} low
+ * @param {number} high
+ */
+export function ends(low, high) {
+  let digits = 1;
+  while (decimals(low * 100, digits) === decimals(high * 100, digits) && low < high && digits < 6) digits += 1;
+  return `${decimals(low * 100, digits)}% to ${decimals(high * 100, digits)}%`;
 }
 
 /** @param {number | null | undefined} value */
@@ -102,6 +127,16 @@ export function number(value) {
  */
 export function known(value, text) {
   return value === null ? "unknown" : text(value);
+}
+
+/**
+ * A sum, or that it is unknown; "≥" if it is unknown for some rows.
+ * @param {number | null} sum
+ * @param {number} unknown rows
+ * @param {(value: number) => string} text
+ */
+export function knownPart(sum, unknown, text) {
+  return known(sum, (value) => `${unknown ? "≥ " : ""}${text(value)}`);
 }
 
 /**
@@ -124,14 +159,14 @@ export function middle(id) {
 /** @param {number | null | undefined} dollars */
 export function money(dollars) {
   if (dollars === null || dollars === undefined) return "–";
-  return dollars && Math.abs(dollars) < 0.01 ? `$${dollars.toPrecision(2)}` : `$${dollars.toFixed(2)}`;
+  return dollars && Math.abs(dollars) < 0.01 ? `$${dollars.toPrecision(2)}` : `$${decimals(dollars, 2)}`;
 }
 
 /** @param {number | null | undefined} ms */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 60_000) return `${decimals(ms / 1000, 1)} s`;
   const seconds = Math.round(ms / 1000), minutes = Math.floor(seconds / 60);
   if (minutes >= 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   return seconds % 60 ? `${minutes} min ${seconds % 60} s` : `${minutes} min`;

@@ -1,7 +1,7 @@
 // @ts-check
 /** The figures of a run: rate and interval, tiles, and panels of what is behind them. */
 
-import { duration, el, fill, known, moment, money, number, percent, plural, short } from "./dom.js";
+import { decimals, duration, el, fill, known, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { histogram, intervalBar, sparkline } from "./plot.js";
 
@@ -15,7 +15,7 @@ const MAX_LISTED = 8;
  * @param {(value: number) => string} text
  */
 function parts(agent, judges, unknown, text) {
-  const both = judges ? [`agent ${known(agent, text)}`, `judges ${text(judges)}`] : [];
+  const both = judges === 0 ? [] : [`agent ${known(agent, text)}`, `judges ${known(judges, text)}`];
   return [...both, ...(unknown && agent !== null ? [`unknown for ${plural(unknown, "row")}`] : [])].join(", ");
 }
 
@@ -29,7 +29,8 @@ export function figures(box, run, sliced) {
   const open = new Set([...box.querySelectorAll("details[open]")].map((each) => each.id));
   const big = (/** @type {number} */ value) => (value < 1e6 ? number(value) : short(value));
   const tokens = parts(run.agent_tokens, run.judge_tokens, run.rows_without_tokens, short);
-  const cost = parts(run.agent_cost, run.judge_cost, run.rows_without_cost, money);
+  const judges = run.judge_tokens ? run.judge_cost : run.judge_cost ?? 0; // without judges, nothing is unknown
+  const cost = parts(run.agent_cost, judges, run.rows_without_cost, money);
   sliced.className = "panel sliced";
   fill(box,
     el("div", { class: "figures" },
@@ -90,7 +91,7 @@ function criteria(run) {
     return el("tr", {},
       el("th", { scope: "row" }, el("a", { href: link(["run", run.run_id], { failed: name }), title: `Samples that failed ${name}` }, name)),
       el("td", { class: "wide" }, el("span", { class: "meter", "aria-hidden": "true" }, bar)),
-      el("td", { class: "number" }, number(Number(/** @type {number} */ (mean).toFixed(3)))));
+      el("td", { class: "number" }, number(Number(decimals(/** @type {number} */ (mean), 3)))));
   })));
 }
 

@@ -156,12 +156,13 @@ function keyOf(query, sample) {
 function matches(row, query) {
   const verdict = query.get("verdict");
   const facts = Object.entries({ failed: "failed", tool: "tool", worker: "worker", error: "error", meta: "metadata", label: "label" });
-  const within = (/** @type {string} */ name, /** @type {number} */ value) => {
+  const within = (/** @type {string} */ name, /** @type {number | null} */ least, most = least) => {
     const low = query.get(`min_${name}`), high = query.get(`max_${name}`);
-    return (!low || value >= Number(low)) && (!high || value <= Number(high));
+    return (!low || (least !== null && least >= Number(low))) && (!high || (most !== null && most <= Number(high)));
   };
+  const unknown = row.cost === null || (row.judge_tokens && row.judge_cost === null);
   return (!verdict || row.verdict === verdict) && facts.every(([name, kind]) => query.getAll(name).every((value) => row.facts.includes(`${kind}:${value}`)))
-    && within("latency", row.latency_ms) && within("cost", cost(row));
+    && within("latency", row.latency_ms) && within("cost", cost(row), unknown ? null : cost(row));
 }
 
 /** @param {Row} row */

@@ -2,7 +2,7 @@
 /** One run: its figures, and a table of its samples with filters that are all in the address. */
 
 import { ask, isAvailable, isShared, listen, saveToo } from "./api.js";
-import { duration, el, fill, mark, middle, moment, number, money, percent, plural } from "./dom.js";
+import { decimals, duration, el, fill, mark, middle, moment, number, money, percent, plural } from "./dom.js";
 import { figures } from "./figures.js";
 import { labelColumn, labelCounts, reviewLink } from "./labels.js";
 import { link, paramsOf } from "./links.js";
@@ -231,7 +231,7 @@ function columns(names, epochs, labelled) {
   const heat = (/** @type {any} */ row, /** @type {string} */ name) => {
     if (!(name in row.scores)) return "–";
     const failed = row.failed.includes(name), value = row.scores[name];
-    const text = dense && value === 1 ? "✓" : number(Number(value.toFixed(2)));
+    const text = dense && value === 1 ? "✓" : number(Number(decimals(value, 2)));
     return el("span", { class: `heat ${failed ? "failed" : value >= 1 ? "good" : ""}`, title: `${name}: ${number(value)}${failed ? ", failed" : ""}` }, text);
   };
   const fits = (/** @type {string} */ name) => Math.max(4.5, Math.min(9, name.length * 0.52 + 1.8));
@@ -239,7 +239,7 @@ function columns(names, epochs, labelled) {
     { key: "sample", title: "Sample", width: 13, order: "sample", cell: (/** @type {any} */ row) => middle(row.sample) },
     ...(epochs ? [{ key: "epoch", title: "Epoch", width: 4.5, number: true, order: "epoch", cell: (/** @type {any} */ row) => row.epoch }] : []),
     { key: "verdict", title: "Verdict", width: 5.5, order: "verdict", cell: (/** @type {any} */ row) => mark(row.verdict) },
-    { key: "value", title: "Score", width: 4.5, number: true, order: "value", cell: (/** @type {any} */ row) => (row.verdict === "error" ? "–" : number(Number(row.value.toFixed(3)))) },
+    { key: "value", title: "Score", width: 4.5, number: true, order: "value", cell: (/** @type {any} */ row) => (row.verdict === "error" ? "–" : number(Number(decimals(row.value, 3)))) },
     ...several.map((name) => ({
       key: name, title: name, width: dense ? 2.6 : fits(name), number: true, dense, order: `criterion:${name}`, cell: (/** @type {any} */ row) => heat(row, name),
     })),
@@ -249,7 +249,7 @@ function columns(names, epochs, labelled) {
     { key: "output", title: "Output", width: 10, grow: 3, cell: (/** @type {any} */ row) => el("span", { title: row.output }, row.output) },
     { key: "latency", title: "Time", width: 5.8, number: true, order: "latency", cell: (/** @type {any} */ row) => duration(row.latency_ms) },
     { key: "tokens", title: "Tokens", width: 5, number: true, order: "tokens", cell: (/** @type {any} */ row) => total(row.tokens, row.judge_tokens, number) },
-    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => total(row.cost, row.judge_cost, money) },
+    { key: "cost", title: "Cost", width: 6, number: true, order: "cost", cell: (/** @type {any} */ row) => total(row.cost, row.judge_cost, money, row.judge_tokens > 0 && row.judge_cost === null) },
   ];
 }
 
@@ -258,7 +258,9 @@ function columns(names, epochs, labelled) {
  * @param {number | null} agent
  * @param {number | null} judges
  * @param {(value: number) => string} show
+ * @param {boolean} [unknown] whether what the judges used is unknown
  */
-function total(agent, judges, show) {
-  return agent !== null ? show(agent + (judges ?? 0)) : judges ? `≥ ${show(judges)}` : "–";
+function total(agent, judges, show, unknown = false) {
+  if (agent === null) return judges ? `≥ ${show(judges)}` : "–";
+  return `${unknown ? "≥ " : ""}${show(agent + (judges ?? 0))}`;
 }

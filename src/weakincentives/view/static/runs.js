@@ -2,7 +2,7 @@
 /** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
 
 import { ask, isShared, listen } from "./api.js";
-import { el, fill, moment, money, number, percent, plural, short } from "./dom.js";
+import { knownPart, el, ends, fill, moment, money, number, percent, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { intervalBar, sparkline } from "./plot.js";
 import { tagChip } from "./tags.js";
@@ -106,14 +106,14 @@ function runItem(run, spark, checked, choose) {
         el("span", { class: "id ellipsis", title: run.run_id }, run.run_id)),
       tags.length ? el("span", { class: "tags" }, tags.map(([name, value]) => tagChip(name, String(value)))) : null),
     el("div", { class: "rate" }, run.total
-      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, `${percent(low)} to ${percent(high)}`)]
+      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, ends(low, high))]
       : el("span", { class: "note" }, "no rows")),
     el("div", { class: "bar-cell" }, run.total ? intervalBar(run.pass_rate, low, high) : null),
     el("div", { class: "trend" }, sparkline(spark)),
     el("div", { class: "counts" },
       el("span", {}, `${number(run.passed)} of ${number(run.total)}`),
       run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
-      el("span", { class: "note" }, [run.cost === null ? "" : money(run.cost), run.tokens ? `${short(run.tokens)} tokens` : ""].filter(Boolean).join(" · "))),
+      el("span", { class: "note" }, [run.cost === null ? "" : knownPart(run.cost, run.rows_without_cost, money), run.tokens ? `${knownPart(run.tokens, run.rows_without_tokens, short)} tokens` : ""].filter(Boolean).join(" · "))),
     el("div", { class: "state" }, status(run)),
     el("span", { class: "when", title: run.created_at }, moment(run.created_at)),
     run.queue?.text ? el("div", { class: "queue-line" }, run.queue.stale ? el("span", { class: "mark error" }, "! ") : null, run.queue.text) : null);

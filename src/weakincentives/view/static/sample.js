@@ -3,7 +3,7 @@
 
 import { ask } from "./api.js";
 import { diffOf } from "./diff.js";
-import { duration, el, fill, mark, money, number, plural } from "./dom.js";
+import { decimals, duration, el, fill, mark, money, number, plural } from "./dom.js";
 import { labelList } from "./labels.js";
 import { link, paramsOf } from "./links.js";
 import { textBlock } from "./text.js";
@@ -91,7 +91,7 @@ function scores(item) {
   return el("section", { "aria-label": "Criteria" }, el("h2", {}, "Criteria"), el("ul", { class: "scores" },
     item.scores.map((/** @type {any} */ score) => el("li", { class: score.passed === false ? "failed" : "" },
       score.passed === null ? el("span", { class: "mark" }, "·") : mark(score.passed ? "pass" : "fail"),
-      el("strong", {}, score.name), score.label ? el("span", {}, score.label) : null, el("span", { class: "number" }, number(Number(score.value.toFixed(3)))), score.reason ? el("span", { class: "reason text" }, score.reason) : null))));
+      el("strong", {}, score.name), score.label ? el("span", {}, score.label) : null, el("span", { class: "number" }, number(Number(decimals(score.value, 3)))), score.reason ? el("span", { class: "reason text" }, score.reason) : null))));
 }
 
 /** @param {any} item */

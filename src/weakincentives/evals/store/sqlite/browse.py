@@ -34,7 +34,10 @@ _VERDICTS: Mapping[str, str] = {
     "fail": "passed = 0 AND error = 0",
     "error": "error = 1",
 }
-_COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"
+# As in `runs.table.known_latency`.
+_LATENCY = "iif(latency_ms = 0 AND error_source IS 'infrastructure', NULL, latency_ms)"
+_COST = "coalesce(cost, 0) + coalesce(judge_cost, 0)"  # at least
+_WHOLE_COST = "iif(judge_tokens > 0 AND judge_cost IS NULL, NULL, cost + coalesce(judge_cost, 0))"
 _TERMS: Mapping[str, tuple[str, ...]] = {
     "position": ("position",),
     "sample": ("sample",),
@@ -89,7 +92,7 @@ class SqliteRunBrowser(Closing, RunBrowser):
         more = tuple(value for term in terms for value in term.values)
         # Only keys are sorted: the other columns are read for the rows of the page.
         query = (
-            f"SELECT {ORDER}, attempt, passed, error, value, latency_ms, tokens, judge_tokens, "
+            f"SELECT {ORDER}, attempt, passed, error, value, {_LATENCY}, tokens, judge_tokens, "
             f"cost, judge_cost, scores, body FROM (SELECT run, {ORDER} FROM store.rows "
             f"WHERE {where} ORDER BY {by} LIMIT ? OFFSET ?) JOIN store.rows USING (run, {ORDER}) "
             f"ORDER BY {by}"
@@ -250,20 +253,6 @@ class SqliteRunBrowser(Closing, RunBrowser):
                 keys,
             )
 
-    def histogram(self, run_id: str, bins: int = 20) -> list[int]:
-        """Return how many rows without an error have a value in each part of 0 to 1."""
-        key, state = ("histogram", run_id, bins), self._store.row_state(run_id)
-        return self._cache.get(key, state, lambda: self._histogram(run_id, bins))
-
-    def _histogram(self, run_id: str, bins: int) -> list[int]:
-        query = (
-            "SELECT CAST(max(0, min(value * ?, ?)) AS INTEGER), count(*) FROM store.rows "
-            "WHERE run = ? AND error = 0 GROUP BY 1"
-        )
-        found = self._index.read(query, (bins, bins - 1, self._index.run_key(run_id)))
-        counts = dict(found)
-        return [counts.get(index, 0) for index in range(bins)]
-
 
 def _bodies(keys: Iterable[tuple[str, str, int]]) -> str:
     """Return SQL for the bodies of the rows with these keys; it takes the run as its value."""
@@ -295,10 +284,10 @@ def _where(filter: RowFilter, run_key: int, run: bytes) -> tuple[str, tuple[Any,
     if filter.without_rows:
         add(f"rows.body NOT IN {_bodies(filter.without_rows)}", run_key)
     limits = {
-        "latency_ms >= ?": filter.min_latency_ms,
-        "latency_ms <= ?": filter.max_latency_ms,
+        f"{_LATENCY} >= ?": filter.min_latency_ms,
+        f"{_LATENCY} <= ?": filter.max_latency_ms,
         f"{_COST} >= ?": filter.min_cost,
-        f"{_COST} <= ?": filter.max_cost,
+        f"{_WHOLE_COST} <= ?": filter.max_cost,
     }
     for condition, limit in limits.items():
         if limit is not None:

@@ -212,7 +212,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *_tallied("failure_categories", "suite", "suite", "x''"),
     ),
     (
-        # The figures of runs that have ended, to list many of them quickly (`stored_figures.py`).
+        # The figures of runs that have ended, to list many of them quickly (`kept_figures.py`).
         """CREATE TABLE figures (
             run INTEGER PRIMARY KEY,
             state BLOB NOT NULL,        -- of the rows, and of what else the figures depend on
