@@ -52,6 +52,17 @@ def test_runs_are_listed_filtered_and_selected_for_comparison(opened: Open, addr
     assert page.locator(".run").count() == 1
 
 
+def test_the_list_of_runs_never_shows_an_interval_as_a_point(
+    opened: Open, serve: Serve, tmp_path: Path
+) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        put(store, "large", [EvalResult(str(number), Score(1.0)) for number in range(8_000)])
+
+    ready(page := opened(serve(tmp_path / "runs.db")))
+
+    assert page.locator(".run span.range").inner_text() == "99.95% to 100.00%"
+
+
 def test_a_run_is_filtered_sorted_and_searched_and_every_view_has_a_url(
     opened: Open, address: str
 ) -> None:

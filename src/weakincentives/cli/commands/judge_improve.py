@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from ...errors import UsageError, short_repr
+from ...evals.model.corrections import interval_words
 from ...evals.reporting.documents import rate_data
 from ...evals.review import JudgeTrial, try_judge
 from ...evals.review.improvement import TrialRow
@@ -76,8 +77,7 @@ def _lines(trial: JudgeTrial, limit: int, *, is_new: bool) -> Iterator[str]:
         f"{half}{before}{errors}"
     )
     if trial.half == "test":
-        rate = trial.agreement
-        yield f"agreement {rate.estimate:.1%} (95% interval {rate.low:.1%} to {rate.high:.1%})"
+        yield f"agreement {interval_words(trial.agreement)}"
         return
     differ = trial.disagreements
     if differ:

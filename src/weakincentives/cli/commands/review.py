@@ -32,7 +32,8 @@ from ...evals.review import (
 )
 from ...evals.review.labelling import check_reviewer
 from ...evals.review.queue import DEFAULT_LENGTH
-from ...evals.stats.intervals import Interval
+from ...evals.stats.intervals import Interval, ends_text
+from ...evals.stats.pass_rate import rate_ends
 from ...evals.store import RunManifest
 from ...evals.store.find_rows import row_of_key
 from ...evals.store.labels import run_title
@@ -368,7 +369,8 @@ def _print_agreement(found: ReviewAgreement, args: Namespace) -> None:
         print(f"agreement  {_rate(found.agreement)}, {pluralize(found.shared, 'shared output')}")
     if found.alpha is not None:
         alpha = found.alpha
-        print(f"alpha      {alpha.estimate:.2f} (95% interval {alpha.low:.2f} to {alpha.high:.2f})")
+        ends = " to ".join(ends_text(alpha.low, alpha.high, 2))
+        print(f"alpha      {alpha.estimate:.2f} (95% interval {ends})")
     for each in found.disagreements:
         labels = ", ".join(
             f"{label.labeller} {verdict_word(label.passed)}" for label in each.labels
@@ -418,4 +420,4 @@ def _interval(found: Interval) -> dict[str, Any]:
 
 
 def _rate(rate: Interval) -> str:
-    return f"{rate.estimate:.1%} ({rate.low:.1%} to {rate.high:.1%})"
+    return "{:.1%} ({}% to {}%)".format(rate.estimate, *rate_ends(rate))

@@ -25,6 +25,7 @@ from ..runs.figures import Figures
 from ..stats.differences import careful_ends
 from ..stats.distributions import normal_quantile
 from ..stats.intervals import Interval
+from ..stats.pass_rate import rate_ends
 from ..stats.power import samples_needed, samples_needed_flips, samples_needed_margin
 from ..store.run_store import RunRecord
 from .comparability import comparison_blockers
@@ -176,7 +177,7 @@ def check_rate(
         return _verdict("passed", f"{sure} at least {least} pass{_criterion(name)} ({passed})")
     if rate.high < fail_under:
         return _verdict("failed", f"{sure} less than {least} pass{_criterion(name)} ({passed})")
-    ends = f"between {rate.low:.1%} and {rate.high:.1%}"
+    ends = "between {}% and {}%".format(*rate_ends(rate))
     return _verdict(
         "inconclusive",
         f"{passed}, and the rate may be above or below {least}: {sure} on each side, it is "

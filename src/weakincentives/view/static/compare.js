@@ -6,7 +6,7 @@
 
 import { ask, saveToo } from "./api.js";
 import { diffOf } from "./diff.js";
-import { duration, el, fill, known, mark, money, number, percent, plural } from "./dom.js";
+import { duration, el, fill, known, mark, money, number, percent, percents, plural } from "./dom.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar, scatter } from "./plot.js";
 import { inline, textBlock } from "./text.js";
@@ -68,7 +68,7 @@ function overview(answer) {
       el("span", { class: "letter" }, LETTERS[at]), el("a", { href: link(["run", run.run_id]) }, run.title),
       el("span", { class: "about" }, [run.label, run.experiment].filter(Boolean).join(" · ")), el("span", { class: "id" }, run.run_id))))),
     el("tbody", {},
-      line("Pass rate", (run) => [el("strong", {}, percent(run.pass_rate)), " ", intervalBar(run.pass_rate, run.interval[0], run.interval[1]), el("span", { class: "about" }, `${percent(run.interval[0])} to ${percent(run.interval[1])}`)]),
+      line("Pass rate", (run) => [el("strong", {}, percent(run.pass_rate)), " ", intervalBar(run.pass_rate, run.interval[0], run.interval[1]), el("span", { class: "about" }, percents(run.interval[0], run.interval[1]))]),
       line("Change", change),
       line("Passed", (run) => [`${number(run.passed)} of ${number(run.total)}`, run.errors ? el("span", { class: "mark error" }, ` ${plural(run.errors, "error")}`) : null]),
       line("Median latency", (run) => duration(run.latency_ms.p50)),

@@ -89,6 +89,17 @@ export function percent(share) {
   return share === null || share === undefined || Number.isNaN(share) ? "–" : `${(share * 100).toFixed(1)}%`;
 }
 
+/**
+ * The ends of an interval of rates, with as many digits as it takes to tell them apart.
+ * @param {number} low
+ * @param {number} high
+ * @returns {string}
+ */
+export function percents(low, high, digits = 1) {
+  const [from, to] = [low, high].map((end) => `${(end * 100).toFixed(digits)}%`);
+  return from === to && low < high && digits < 6 ? percents(low, high, digits + 1) : `${from} to ${to}`;
+}
+
 /** @param {number | null | undefined} value */
 export function number(value) {
   if (value === null || value === undefined) return "–";

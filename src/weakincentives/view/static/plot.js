@@ -1,7 +1,7 @@
 // @ts-check
 /** Small drawings: sparklines, intervals, histograms, and cost against quality. */
 
-import { percent, svg } from "./dom.js";
+import { percent, percents, svg } from "./dom.js";
 
 /**
  * The pass rates of earlier runs, the last one marked.
@@ -37,7 +37,7 @@ export function intervalBar(estimate, low, high) {
   const x = (/** @type {number} */ v) => Math.max(0, Math.min(1, v)) * (width - 10) + 5;
   return svg("svg", {
     class: "interval", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
-    "aria-label": `${percent(estimate)}, 95% interval ${percent(low)} to ${percent(high)}`,
+    "aria-label": `${percent(estimate)}, 95% interval ${percents(low, high)}`,
   },
     svg("line", { x1: 5, x2: width - 5, y1: 7, y2: 7, class: "axis" }),
     svg("line", { x1: x(low), x2: x(high), y1: 7, y2: 7, class: "range" }),

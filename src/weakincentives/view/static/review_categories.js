@@ -2,7 +2,7 @@
 /** Notes sorted into failure categories, with counts, and a curve of how many are still to be found. */
 
 import { ask, tell } from "./api.js";
-import { el, fill, mark, moment, number, percent, plural, svg } from "./dom.js";
+import { el, fill, mark, moment, number, percent, percents, plural, svg } from "./dom.js";
 import { link } from "./links.js";
 
 const HELP = { j: "next note", k: "previous note", "1 … 9": "sort the note into that category", c: "new category", u: "undo" };
@@ -69,7 +69,7 @@ export async function categoriesTab({ signal, onKey }, about, box) {
       el("div", { class: "category-head" }, each.key < 10 ? el("kbd", {}, String(each.key)) : null, name,
         el("strong", { class: "number" }, number(each.count)),
         el("meter", { min: 0, max: 1, value: each.rate, "aria-label": `share of ${each.name}` }),
-        el("span", { class: "count" }, each.count ? `${percent(each.rate)} (${percent(each.low)} to ${percent(each.high)})` : "no notes"), merge),
+        el("span", { class: "count" }, each.count ? `${percent(each.rate)} (${percents(each.low, each.high)})` : "no notes"), merge),
       each.notes.length ? el("details", {}, el("summary", {}, plural(each.notes.length, "note")), el("ul", { class: "notes" }, each.notes.map((/** @type {any} */ one) => note(one, false, each.id)))) : null);
   };
 

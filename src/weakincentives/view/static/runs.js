@@ -2,7 +2,7 @@
 /** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
 
 import { ask, isShared, listen } from "./api.js";
-import { el, fill, moment, money, number, percent, plural, short } from "./dom.js";
+import { el, fill, moment, money, number, percent, percents, plural, short } from "./dom.js";
 import { link } from "./links.js";
 import { intervalBar, sparkline } from "./plot.js";
 import { tagChip } from "./tags.js";
@@ -106,7 +106,7 @@ function runItem(run, spark, checked, choose) {
         el("span", { class: "id ellipsis", title: run.run_id }, run.run_id)),
       tags.length ? el("span", { class: "tags" }, tags.map(([name, value]) => tagChip(name, String(value)))) : null),
     el("div", { class: "rate" }, run.total
-      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, `${percent(low)} to ${percent(high)}`)]
+      ? [el("strong", {}, percent(run.pass_rate)), el("span", { class: "range" }, percents(low, high))]
       : el("span", { class: "note" }, "no rows")),
     el("div", { class: "bar-cell" }, run.total ? intervalBar(run.pass_rate, low, high) : null),
     el("div", { class: "trend" }, sparkline(spark)),
