@@ -5,9 +5,9 @@ process and for a stored session.
 
 An agent that called no tool passes `all_tools_succeeded`, `tool_not_called` and every budget, and
 fails `tool_called`. An unmeasured value is not 0: a budget on latency or cost is an
-`UnsuitableAgentError` if an event has no figure. Tokens are an exception, since some providers report
-none: an execution without usage counts as 0. If an agent leaves no session, these evaluators read
-its trajectory: the tool calls in its messages, its usage, cost and latency.
+`UnsuitableAgentError` if an event has no figure. Tokens are an exception, since some providers
+report none: an execution without usage counts as 0. If an agent leaves no session, these evaluators
+read its trajectory: the tool calls in its messages, its usage, cost and latency.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ class Calibration:
         return kappas[tail], kappas[-1 - tail]
 
     def __str__(self) -> str:
-        low, high = ends_text(*(end * 100 for end in self.interval))
+        agreed_low, agreed_high = self.interval
+        low, high = ends_text(agreed_low * 100, agreed_high * 100)
         kappas = ends_text(*self.kappa_interval, 2)
         lines = [
             f"{self.name}: agrees with people on {self.agreed} of {self.n}, {self.agreement:.1%} "
