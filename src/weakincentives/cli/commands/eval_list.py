@@ -120,6 +120,18 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
     return rated, len(records) > len(rated)
 
 
+def _costs(figures: Sequence[Figures]) -> list[str]:
+    """Return what each run cost; nothing if no run knows it, and a bound if some rows do not."""
+    if all(each.cost is None for each in figures):
+        return [""] * len(figures)
+    bounds = ["≥ " if each.without_cost else "" for each in figures]
+    costs = [each.cost for each in figures]
+    return [
+        "unknown" if cost is None else bound + money(cost)
+        for bound, cost in zip(bounds, costs, strict=True)
+    ]
+
+
 def _print_none(args: Namespace) -> None:
     path = store_path(args)
     if (filters := used_filters(args)) and path.exists():
@@ -199,7 +211,7 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
             Text(str(n), "red" if n else "dim") for n in (each.error_count for each in figures)
         ],
         "quarantined": [Text(f"{f.quarantined:,}" if f.quarantined else "") for f in figures],
-        "cost": [Text("" if f.cost is None else money(f.cost)) for f in figures],
+        "cost": [Text(each) for each in _costs(figures)],
     }
     for title in ("suite", "version", "experiment", "tags"):  # columns that say nothing
         if not any(names[title]) or names[title] == datasets:

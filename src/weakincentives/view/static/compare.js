@@ -6,7 +6,7 @@
 
 import { ask, saveToo } from "./api.js";
 import { diffOf } from "./diff.js";
-import { duration, el, fill, known, mark, money, number, percent, percents, plural } from "./dom.js";
+import { duration, el, fill, mark, money, number, percent, percents, plural, sum } from "./dom.js";
 import { link, paramsOf } from "./links.js";
 import { intervalBar, scatter } from "./plot.js";
 import { inline, textBlock } from "./text.js";
@@ -72,8 +72,8 @@ function overview(answer) {
       line("Change", change),
       line("Passed", (run) => [`${number(run.passed)} of ${number(run.total)}`, run.errors ? el("span", { class: "mark error" }, ` ${plural(run.errors, "error")}`) : null]),
       line("Median latency", (run) => duration(run.latency_ms.p50)),
-      line("Tokens", (run) => known(run.tokens, number)),
-      line("Cost", (run) => known(run.cost, money))));
+      line("Tokens", (run) => sum(run.tokens, run.rows_without_tokens, number)),
+      line("Cost", (run) => sum(run.cost, run.rows_without_cost, money))));
 }
 
 /** @param {any} each */
@@ -88,7 +88,7 @@ function measures(each) {
 
 /** @param {any[]} runs */
 function quality(runs) {
-  const points = runs.flatMap((run, at) => (run.cost ? [{ label: LETTERS[at], cost: run.cost, rate: run.pass_rate, low: run.interval[0], high: run.interval[1] }] : []));
+  const points = runs.flatMap((run, at) => (run.cost && !run.rows_without_cost ? [{ label: LETTERS[at], cost: run.cost, rate: run.pass_rate, low: run.interval[0], high: run.interval[1] }] : []));
   return points.length > 1 ? el("section", { class: "panel" }, el("h2", {}, "Cost and quality"), scatter(points)) : null;
 }
 

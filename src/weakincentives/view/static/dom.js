@@ -116,6 +116,16 @@ export function known(value, text) {
 }
 
 /**
+ * A sum over the rows of a run, or its lower bound if it is unknown for some of them.
+ * @param {number | null} value
+ * @param {number} unknown
+ * @param {(value: number) => string} text
+ */
+export function sum(value, unknown, text) {
+  return `${value !== null && unknown ? "≥ " : ""}${known(value, text)}`;
+}
+
+/**
  * A large number in few characters: 980, 12.3k, 4.5M.
  * @param {number} value
  */

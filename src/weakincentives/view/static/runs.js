@@ -2,7 +2,7 @@
 /** All runs: headline, interval, earlier runs of the same suite, and what is going on now. */
 
 import { ask, isShared, listen } from "./api.js";
-import { el, fill, moment, money, number, percent, percents, plural, short } from "./dom.js";
+import { el, fill, moment, money, number, percent, percents, plural, short, sum } from "./dom.js";
 import { link } from "./links.js";
 import { intervalBar, sparkline } from "./plot.js";
 import { tagChip } from "./tags.js";
@@ -113,12 +113,19 @@ function runItem(run, spark, checked, choose) {
     el("div", { class: "counts" },
       el("span", {}, `${number(run.passed)} of ${number(run.total)}`),
       run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
-      el("span", { class: "note" }, [run.cost === null ? "" : money(run.cost), run.tokens ? `${short(run.tokens)} tokens` : ""].filter(Boolean).join(" · "))),
+      el("span", { class: "note" }, run.total ? used(run) : "")),
     el("div", { class: "state" }, status(run)),
     el("span", { class: "when", title: run.created_at }, moment(run.created_at)),
     run.queue?.text ? el("div", { class: "queue-line" }, run.queue.stale ? el("span", { class: "mark error" }, "! ") : null, run.queue.text) : null);
   item.dataset.spark = JSON.stringify(spark);
   return item;
+}
+
+/** @param {any} run */
+function used(run) {
+  const cost = run.cost === null ? "" : sum(run.cost, run.rows_without_cost, money);
+  const tokens = run.tokens === null ? "tokens unknown" : run.tokens ? `${sum(run.tokens, run.rows_without_tokens, short)} tokens` : "";
+  return [cost, tokens].filter(Boolean).join(" · ");
 }
 
 /** @param {any} run */
