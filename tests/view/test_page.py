@@ -63,7 +63,7 @@ def test_the_list_of_runs_never_shows_an_interval_as_a_point(
     assert page.locator(".run span.range").inner_text() == "99.95% to 100.00%"
 
 
-def test_a_sum_that_leaves_out_rows_is_a_bound_in_every_list_and_in_no_chart(
+def test_a_sum_that_leaves_out_rows_is_a_bound_in_every_list_and_chart(
     opened: Open, serve: Serve, tmp_path: Path
 ) -> None:
     rows = [attempt(number, True) for number in range(4)]
@@ -85,7 +85,7 @@ def test_a_sum_that_leaves_out_rows_is_a_bound_in_every_list_and_in_no_chart(
     assert "tokens unknown" in " ".join(listed)
     costs = compared.locator("tr", has_text="Cost").first.inner_text()
     assert costs.split("\t") == ["Cost", "≥ $0.0020", "$0.0040", "unknown"]
-    assert compared.locator("h2", has_text="Cost and quality").count() == 0
+    assert compared.locator(".scatter text", has_text="A ≥").count() == 1
 
 
 def test_a_run_is_filtered_sorted_and_searched_and_every_view_has_a_url(

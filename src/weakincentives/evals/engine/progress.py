@@ -20,8 +20,8 @@ from ...clock import SYSTEM_CLOCK
 from ...internal.escaping import one_line
 from ...internal.formatting import duration, money, pluralize, tokens_text
 from .._types import stops_early
-from ..stats.intervals import rate_interval
-from ..stats.pass_rate import rate_ends
+from ..stats.basic import wilson_interval
+from ..stats.intervals import ends_text
 from .engine import Tally
 from .run import Run
 
@@ -131,9 +131,10 @@ def frame(this: ProgressSnapshot) -> Group:
 def _passed(this: ProgressSnapshot) -> Text:
     if not this.seen:
         return NOTHING
-    low, high = rate_ends(rate_interval(this.passed, this.seen))
+    low, high = wilson_interval(this.passed, this.seen)
+    low_text, high_text = ends_text(low * 100, high * 100)
     new = " new" if this.done > this.seen else ""
-    interval = f", 95% interval {low}% to {high}%" if this.plain else ""
+    interval = f", 95% interval {low_text}% to {high_text}%" if this.plain else ""
     of = f" {this.passed} of {this.seen}{new}{interval}"
     return Text.assemble((f"{this.passed / this.seen:<7.1%}", "bold"), of)
 

@@ -88,7 +88,7 @@ function measures(each) {
 
 /** @param {any[]} runs */
 function quality(runs) {
-  const points = runs.flatMap((run, at) => (run.cost && !run.rows_without_cost ? [{ label: LETTERS[at], cost: run.cost, rate: run.pass_rate, low: run.interval[0], high: run.interval[1] }] : []));
+  const points = runs.flatMap((run, at) => (run.cost ? [{ label: `${LETTERS[at]}${run.rows_without_cost ? " ≥" : ""}`, cost: run.cost, rate: run.pass_rate, low: run.interval[0], high: run.interval[1] }] : []));
   return points.length > 1 ? el("section", { class: "panel" }, el("h2", {}, "Cost and quality"), scatter(points)) : null;
 }
 
