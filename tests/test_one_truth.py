@@ -673,7 +673,7 @@ def test_a_rate_of_no_samples_is_unknown(tmp_path: Path) -> None:
 
 def test_a_time_that_is_unknown_is_not_0(tmp_path: Path) -> None:
     Case(errors=("infrastructure",)).store_in(tmp_path / "runs.db")
-    with RunStore(tmp_path / "runs.db") as store:
+    with open_store(tmp_path / "runs.db") as store:
         api = Api(store)
         row = api.rows({"run": ["r"]})["rows"][0]
         sample = api.sample({"run": ["r"], "sample": ["s0"]})

@@ -32,7 +32,7 @@
     ├── DeadlineExceededError (TimeoutError)   an attempt exceeded its deadline
     ├── OutputParseError (ValueError)    a model's reply does not contain the expected output
     └── EvaluatorError                   an evaluator failed; the sample's output is kept
-        └── NoSessionError               it reads a session that the agent does not leave
+        └── UnsuitableAgentError         it reads what the agent does not leave, such as a session
 
 Messages follow one grammar: what was expected, what was found, where, what to do.
 """
@@ -61,7 +61,6 @@ __all__ = [
     "MainLoopTimeoutError",
     "MessageFinalizedError",
     "MissingExtraError",
-    "NoSessionError",
     "OutputParseError",
     "PromptError",
     "ProviderError",
@@ -75,6 +74,7 @@ __all__ = [
     "SimulatedUserError",
     "SnapshotError",
     "StoreError",
+    "UnsuitableAgentError",
     "UsageError",
     "WinkError",
     "WorkerEndedError",
@@ -261,8 +261,11 @@ class EvaluatorError(WinkError):
     """An evaluator failed to reach a verdict. This is never a score of 0.0."""
 
 
-class NoSessionError(EvaluatorError):
-    """An evaluator reads a session, or a type in it, of which the agent leaves none."""
+class UnsuitableAgentError(EvaluatorError):
+    """An evaluator reads what the agent does not leave: a session, or a type in it, usage, a score.
+
+    A run whose first sample ends in it stops, since every other sample would end like that one.
+    """
 
 
 class _FileError(WinkError, ValueError):

@@ -99,6 +99,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     ("args", "message"),
     [
         (["evla", "run"], "wink: error: expected a command, got 'evla' - did you mean eval?\n"),
+        (["init"], "wink: error: expected a command, got 'init' - did you mean wink eval init?\n"),
         (
             ["eval", "rum"],
             "wink eval: error: expected a command, got 'rum' - did you mean rm or run?\n",

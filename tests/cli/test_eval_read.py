@@ -218,6 +218,24 @@ def test_show_as_json(wink: Run) -> None:
     assert [each["verdict"] for each in data["samples"]] == ["pass", "fail", "error"]
 
 
+def test_a_cost_that_leaves_out_rows_is_listed_as_a_bound(
+    wink: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    paid, free = (
+        answer(name, "Paris", trajectory=Trajectory(output="Paris", cost=cost))
+        for name, cost in (("a", 0.5), ("b", None))
+    )
+    for run_id, results in (("some", (paid, free)), ("all", (paid,)), ("no", (free,))):
+        stored(run_id, *results)
+
+    lines = {line.split()[0]: line for line in wink("list")[1].splitlines()[1:4]}
+
+    assert lines["some"].endswith("≥ $0.50")
+    assert lines["all"].endswith(" $0.50")
+    assert lines["no"].endswith("unknown")
+
+
 def test_nothing_is_cut_in_a_pipe(wink: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     name, suite = "sample-" * 10, "suite-" * 20

@@ -54,6 +54,19 @@ def test_a_file_runs_and_its_verdict_comes_first(capsys: pytest.CaptureFixture[s
     assert sections[-1] == f"exit 0: no gate failed\ndetails: wink eval show {run_id}\n"
 
 
+def test_the_end_of_a_run_is_whole_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    name, words = "a_very_long_name_" * 9, "and on, " * 60 + "to the end"
+    failing = f"def {name}(question):\n    raise ValueError({words!r})\n"
+    Path("long.py").write_text(failing)
+
+    main(["eval", "run", "--agent", f"long.py:{name}", "--dataset", "qa.jsonl"])
+
+    err = capsys.readouterr().err
+    assert f"{name}: {words}\n" in err.partition("Errors")[2]
+    assert f"agent: ValueError: {words}\n" in err.partition("Worst")[2]
+    assert "…" not in err
+
+
 def test_output_that_an_agent_prints_is_not_mixed_with_data(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_wink import run_wink
+from tests.processes import plain_environment
 from tests.sums_eval import latest
 from weakincentives.cli import main
 from weakincentives.cli.targets import load_reference
@@ -15,6 +17,18 @@ from weakincentives.errors import UsageError
 from weakincentives.evals import EvalSuite, exact_match
 
 pytestmark = pytest.mark.usefixtures("folder")
+
+
+def test_a_former_name_in_a_file_is_told_although_python_would_hide_it(folder: Path) -> None:
+    (folder / "old.py").write_text(
+        "from weakincentives.evals import EvalSuite, Sample, judge_panel\n"
+        "suite = EvalSuite(lambda x: x, [Sample('a', 'b', 'b')], 'exact_match')\n"
+    )
+
+    done = run_wink("eval", "run", "old.py", "--quiet", cwd=folder, env=plain_environment())
+
+    assert done.returncode == 0
+    assert "old.py:1: DeprecationWarning: `weakincentives.evals.judge_panel` is" in done.stderr
 
 
 def test_a_prompt_by_its_name_in_pyproject(folder: Path) -> None:

@@ -52,6 +52,42 @@ def test_runs_are_listed_filtered_and_selected_for_comparison(opened: Open, addr
     assert page.locator(".run").count() == 1
 
 
+def test_the_list_of_runs_never_shows_an_interval_as_a_point(
+    opened: Open, serve: Serve, tmp_path: Path
+) -> None:
+    with open_store(tmp_path / "runs.db") as store:
+        put(store, "large", [EvalResult(str(number), Score(1.0)) for number in range(8_000)])
+
+    ready(page := opened(serve(tmp_path / "runs.db")))
+
+    assert page.locator(".run span.range").inner_text() == "99.95% to 100.00%"
+
+
+def test_a_sum_that_leaves_out_rows_is_a_bound_in_every_list_and_chart(
+    opened: Open, serve: Serve, tmp_path: Path
+) -> None:
+    rows = [attempt(number, True) for number in range(4)]
+    unknown = [replace(row, trajectory=Trajectory(output="x")) for row in rows]
+    with open_store(tmp_path / "runs.db") as store:
+        for run_id, results in (
+            ("some", [*rows[:2], *unknown[2:]]),
+            ("all", rows),
+            ("no", unknown),
+        ):
+            put(store, run_id, results)
+    address = serve(tmp_path / "runs.db")
+
+    listed = ready(opened(address)).locator(".run .counts").all_inner_texts()
+    compared = ready(opened(f"{address}#/compare?run=some&run=all&run=no"))
+
+    assert "≥ $0.0020 · ≥ 120 tokens" in " ".join(listed)
+    assert "$0.0040 · 240 tokens" in " ".join(listed)
+    assert "tokens unknown" in " ".join(listed)
+    costs = compared.locator("tr", has_text="Cost").first.inner_text()
+    assert costs.split("\t") == ["Cost", "≥ $0.0020", "$0.0040", "unknown"]
+    assert compared.locator(".scatter text", has_text="A ≥").count() == 1
+
+
 def test_a_run_is_filtered_sorted_and_searched_and_every_view_has_a_url(
     opened: Open, address: str
 ) -> None:

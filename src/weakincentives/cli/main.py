@@ -197,7 +197,9 @@ def _add_commands(
             module = import_module(f"{__package__}.commands.{prefix}{command}")
             module.configure(last)
     if chosen and chosen not in commands:
-        hint = _suggestion(chosen, commands, 2) or f" - there are: {', '.join(commands)}"
+        near = [f"wink {group} {chosen}" for group in GROUPS if chosen in GROUPS[group]]
+        hint = f" - did you mean {' or '.join(near)}?" if near and prefix == "" else ""
+        hint = hint or _suggestion(chosen, commands, 2) or f" - there are: {', '.join(commands)}"
         parser.error(f"expected a command, got {chosen!r}{hint}")
     return module, last
 

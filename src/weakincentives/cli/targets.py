@@ -21,6 +21,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 from typing import Any, cast
+from warnings import filterwarnings
 
 from .. import evals, serde
 from ..errors import DatasetError, SerializationError, UsageError, short_repr
@@ -169,6 +170,8 @@ def _load(reference: str, folder: Path, what: str) -> Any:
 
 def _module(place: str, folder: Path) -> ModuleType:
     """Import the module of that name, or the file."""
+    if not sys.warnoptions:  # Python would show them only for a file that it runs itself
+        filterwarnings("default", "`weakincentives", DeprecationWarning)
     _importable(folder)
     _importable(Path.cwd())
     if not place.endswith(".py"):

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..clock import SYSTEM_CLOCK
-from ..errors import MailboxConnectionError, UsageError, WinkError
+from ..errors import MailboxConnectionError, UnsuitableAgentError, UsageError, WinkError
 from ..runtime.worker.retry import DEFAULT_RETRY_TIMEOUT
 from ..secrets import redact_message
 from .console.text import one_line, print_stderr
 from .options.parsing import non_negative, to_argv, whole_number
 from .options.queues import Deployment, add_queue, deployment, safe_url
 from .options.settings import add_setting
-from .supervisor import EXIT_FINISHED, RESTARTED, WORKER_NUMBER, Supervisor
+from .supervisor import EXIT_FINISHED, EXIT_USAGE, RESTARTED, WORKER_NUMBER, Supervisor
 
 if TYPE_CHECKING:
     from ..runtime.mailbox import QueueMailbox
@@ -178,7 +178,7 @@ def _run_loop(args: Namespace, loop: MailboxLoop, number: str | None) -> int:
             raise
         kind = "" if isinstance(error, WinkError) else f"{type(error).__name__}: "
         print_stderr(f"{_label(number)}: {kind}{one_line(redact_message(str(error)))}")
-        return 1
+        return EXIT_USAGE if isinstance(error, UnsuitableAgentError) else 1
     finally:
         print_stderr(f"{_label(number)}: {_progress_line(loop.metrics())}")
     return 0 if number is None or member.stopping.is_set() else EXIT_FINISHED

@@ -14,7 +14,8 @@
 #
 # What a failure leads to:
 #
-#   the evaluator raises            an error result, at once
+#   the evaluator raises            an error result, at once; if it can work with no sample of this
+#                                   agent, the error then ends the loop
 #   the agent raises or times out   an error result, at once; with a `DLQPolicy`, redelivery with
 #                                   backoff until the policy gives up
 #   a main loop reports an error    an error result, at once: that loop has done the retries
@@ -59,6 +60,7 @@ from ..errors import (
     ReplyNotAvailableError,
     SerializationError,
     StoreError,
+    UnsuitableAgentError,
     UsageError,
     short_repr,
 )
@@ -206,6 +208,7 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
             adapter=self._adapter,
             clock=config.clock,
         )
+        self._has_scored = False
         self._results_of: Counter[str] = Counter()  # by run
         self._noticed: set[tuple[str, str]] = set()  # runs, with the version that they expect
 
@@ -280,6 +283,9 @@ class EvalLoop(MailboxLoop, Generic[InputT, OutputT, ExpectedT]):
                 await self.worker.release(message)
         else:
             await self._settle(message, done.result)
+            self._has_scored |= result.error is None
+            if isinstance(done.failure, UnsuitableAgentError) and not self._has_scored:
+                raise done.failure  # another sample would end like this one, and cost as much
 
     async def _difference(self, message: RequestMessage) -> str:
         """Return how this worker differs from the version that a request expects, if it does.

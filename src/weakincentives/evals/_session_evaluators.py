@@ -5,9 +5,9 @@ process and for a stored session.
 
 An agent that called no tool passes `all_tools_succeeded`, `tool_not_called` and every budget, and
 fails `tool_called`. An unmeasured value is not 0: a budget on latency or cost is an
-`EvaluatorError` if an event has no figure. Tokens are an exception, since some providers report
-none: an execution without usage counts as 0. If an agent leaves no session, these evaluators read
-its trajectory: the tool calls in its messages, its usage, cost and latency.
+`UnsuitableAgentError` if an event has no figure. Tokens are an exception, since some providers
+report none: an execution without usage counts as 0. If an agent leaves no session, these evaluators
+read its trajectory: the tool calls in its messages, its usage, cost and latency.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from .. import serde
-from ..errors import EvaluatorError, UsageError, short_repr
+from ..errors import UnsuitableAgentError, UsageError, short_repr
 from ..internal.checks import finite
 from ..internal.differences import MAX_CHARS
 from ..internal.public_module import set_public_module
@@ -249,7 +249,7 @@ def _recorded(context: EvalContext) -> SessionView | None:
 
 def _known(amount: float | None, field: str) -> float:
     if amount is None:
-        raise EvaluatorError(
+        raise UnsuitableAgentError(
             f"expected a session, or a trajectory with `{field}`, got neither - "
             "return a `Trajectory` that has it from the agent, instrument it, or call "
             "`record.usage(...)` (docs/agents.md)"
@@ -263,7 +263,7 @@ def _total(session: SessionView, field: str) -> float:
     for event in session[PromptExecuted].all():
         part = getattr(event, field)
         if part is None:
-            raise EvaluatorError(
+            raise UnsuitableAgentError(
                 f"expected `{field}` on every PromptExecuted event, got none for prompt "
                 f"'{event.prompt_name}' by adapter '{event.adapter}'"
             )

@@ -180,27 +180,39 @@ def short_name(text: str, maximum: int, what: str) -> str:
     return name
 
 
-def check_options(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise the TypeError of Python for an unknown option, with the one that was meant."""
+def check_options(
+    function: str, given: Iterable[str], known: Collection[str], settings: Collection[str] = ()
+) -> None:
+    """Raise the TypeError of Python for an unknown option, with the one that was meant.
+
+    `settings` are the fields of an `EvalConfig` that is one of the options.
+    """
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known)
+            if name in settings:
+                hint = f"pass config=EvalConfig({name}=...)"
             raise TypeError(
                 f"{function}() got an unexpected keyword argument {name!r}"
                 + (f" - {hint}" if hint else "")
             )
 
 
-def checked_options(function: F) -> F:
-    """Check the keyword arguments of every call, as `check_options` does."""
-    known = signature(function).parameters
+def checked_options(settings: Collection[str]) -> Callable[[F], F]:
+    """Return a decorator that checks the keyword arguments of every call by `check_options`."""
 
-    @wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        check_options(function.__qualname__.removesuffix(".__init__"), options, known)
-        return function(*args, **options)
+    def decorate(function: F) -> F:
+        known = signature(function).parameters
+        name = function.__qualname__.removesuffix(".__init__")
 
-    return cast(F, call)
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            check_options(name, options, known, settings)
+            return function(*args, **options)
+
+        return cast(F, call)
+
+    return decorate
 
 
 def check_tags(tags: Any) -> None:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from .. import serde
 from ..chat import ChatMessage, ToolCall
-from ..errors import NoSessionError, SerializationError
+from ..errors import SerializationError, UnsuitableAgentError
 from ..runtime.events import PromptExecuted, ToolInvoked
 from ..runtime.session import SliceSnapshot
 from .trajectory import Trajectory
@@ -60,14 +60,14 @@ class TrajectorySession:
             return SliceSnapshot((_executed(self.trajectory),))  # type: ignore[arg-type]
         if cls not in DERIVED_SLICES:
             known = ", ".join(f"`{each.__name__}`" for each in DERIVED_SLICES)
-            raise NoSessionError(
+            raise UnsuitableAgentError(
                 f"expected an agent with a session to read `{getattr(cls, '__name__', cls)}` from, "
                 f"got one that left a trajectory, which gives {known} only - return "
                 "(trajectory, session) from the agent"
             )
         messages = self.trajectory.messages
         if not messages:
-            raise NoSessionError(
+            raise UnsuitableAgentError(
                 "expected a trajectory with messages, got none, so the tool calls are unknown - "
                 "return Trajectory(messages=...) from the agent, instrument it, or call "
                 "`record.tool(...)` (docs/agents.md)"

@@ -27,6 +27,7 @@ from weakincentives.evals.comparison.baselines import load_baseline, save_baseli
 from weakincentives.evals.comparison.compare import compare_runs, compare_several, flips_between
 from weakincentives.evals.comparison.outcomes import report_outcomes, stored_outcomes
 from weakincentives.evals.stats import holm
+from weakincentives.evals.stats.intervals import ends_text
 from weakincentives.evals.store import CriterionInfo, RunManifest, StoredRow
 
 
@@ -273,6 +274,17 @@ def test_latency_and_cost_have_no_upper_bound() -> None:
     assert same.measure.detectable is None
     slower = compare_runs(report_with(False), report_with(True)).measures["latency_ms"]
     assert "McNemar" not in slower.evidence()
+
+
+def test_an_interval_is_never_printed_as_a_point() -> None:
+    rows = [result(n, True, latency_ms=10) for n in range(40)]
+    later = [replace(row, latency_ms=13 + (n == 7)) for n, row in enumerate(rows)]
+
+    measure = compare_runs(EvalReport(rows), EvalReport(later)).measures["latency_ms"]
+
+    assert measure.interval() == "95% interval 3.0 to 3.1"
+    assert ends_text(99.98, 99.99) == ("99.98", "99.99")
+    assert ends_text(0.5, 0.5, 2) == ("0.50", "0.50")
 
 
 def test_tokens_and_cost_are_not_compared_if_they_are_unknown() -> None:

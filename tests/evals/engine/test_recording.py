@@ -169,6 +169,10 @@ def test_misuse_of_record_is_an_error() -> None:
         pass
     with pytest.raises(UsageError, match="input_tokens"):
         record.usage(input_tokens=-1)
+    with pytest.raises(
+        UsageError, match=r"expected seconds >= 0 for `record.usage\(seconds=...\)`"
+    ):
+        record.usage(seconds=-1)
     with pytest.raises(UsageError, match="expected the role"):
         record.message("robot", "hi")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected a tracer provider"):

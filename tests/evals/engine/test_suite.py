@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +368,11 @@ def test_a_misspelt_argument_is_refused_with_the_one_that_was_meant(call: Any, m
     function, _, name = meant.rpartition(".*")
     with pytest.raises(TypeError, match=rf"{function}.*unexpected.* - did you mean {name}\b"):
         call()
+
+
+def test_a_field_of_the_configuration_is_sent_there() -> None:
+    suite = EvalSuite(str.upper, [Sample("a", "b", "b")], "exact_match")
+
+    for call in (partial(EvalSuite, str.upper, [], "exact_match"), suite.run):
+        with pytest.raises(TypeError, match=r"'epochs' - pass config=EvalConfig\(epochs=...\)"):
+            call(epochs=2)

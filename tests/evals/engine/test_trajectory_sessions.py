@@ -11,11 +11,13 @@ import anyio
 import pytest
 
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
-from weakincentives.errors import EvaluatorError, UsageError
+from weakincentives.errors import EvaluatorError, UnsuitableAgentError, UsageError
 from weakincentives.evals import (
     Dataset,
     EvalConfig,
+    EvalContext,
     EvalLoop,
+    EvalLoopConfig,
     EvalResult,
     EvalSuite,
     Sample,
@@ -42,7 +44,7 @@ from weakincentives.evals import (
 )
 from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.evals.engine.rescoring import rescore
-from weakincentives.evals.evaluators import criterion
+from weakincentives.evals.evaluators import criterion, environment_score
 from weakincentives.evals.judges import judge_panel, llm_rubric
 from weakincentives.rollouts import Trajectory, TrajectorySession
 from weakincentives.runtime import (
@@ -205,7 +207,28 @@ def test_information_that_a_trajectory_lacks_is_an_error(
     assert problem in str(result.error)
 
 
-def test_an_evaluator_that_the_agent_leaves_nothing_for_ends_the_run_at_the_first_sample() -> None:
+def has_plan(context: EvalContext) -> bool:
+    return len(context.session[Plan].all()) > 0  # type: ignore[index]
+
+
+async def has_plan_async(context: EvalContext) -> bool:
+    return has_plan(context)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "why"),
+    [
+        (tool_called("x"), "evaluator `tool_called(x)` needs a session"),
+        (has_plan, "evaluator `has_plan` needs a session"),
+        (has_plan_async, "evaluator `has_plan_async` needs a session"),
+        (token_usage_under(9), "expected a session, or a trajectory with `usage`"),
+        (cost_under(9.0), "expected a session, or a trajectory with `cost`"),
+        (environment_score, "expected an environment with `score()`"),
+    ],
+)
+def test_an_evaluator_that_the_agent_leaves_nothing_for_ends_the_run_at_the_first_sample(
+    evaluator: Any, why: str
+) -> None:
     asked: list[str] = []
 
     def agent(question: str) -> str:
@@ -214,13 +237,30 @@ def test_an_evaluator_that_the_agent_leaves_nothing_for_ends_the_run_at_the_firs
 
     samples = [Sample(str(number), "Capital of France?", "Paris") for number in range(90)]
     suite = EvalSuite(
-        agent, samples, all_of(exact_match, tool_called("x")), config=EvalConfig(max_concurrent=1)
+        agent, samples, all_of(exact_match, evaluator), config=EvalConfig(max_concurrent=1)
     )
     report = suite.run()
 
     assert (len(asked), len(report.results)) == (1, 1)
-    why = "stopped at the first sample: evaluator `tool_called(x)` needs a session"
-    assert report.stopped.startswith(why)
+    assert report.stopped.startswith(f"stopped at the first sample: {why}")
+
+
+def test_a_worker_ends_with_that_error_and_the_client_gets_it_as_a_result() -> None:
+    asked: list[str] = []
+    requests: InMemoryMailbox[Any, Any] = InMemoryMailbox("q")
+    results: InMemoryMailbox[Any, Any] = InMemoryMailbox("r")
+    samples = [Sample(str(number), "Capital of France?", "Paris") for number in range(90)]
+    submission = submit_dataset(Dataset(samples), requests, reply_to=results)
+
+    config = EvalLoopConfig(max_concurrent=1)
+    loop = EvalLoop(asked.append, tool_called("x"), requests, config=config)
+    with pytest.raises(UnsuitableAgentError, match=r"`tool_called\(x\)` needs a session"):
+        loop.run()
+    report = collect_results(results, submission, timeout_seconds=0.1)
+
+    assert len(asked) == 1
+    assert "needs a session" in str(report.results[0].error)
+    assert len(report.missing) == 89
 
 
 def test_a_sample_that_leaves_nothing_is_an_error_of_its_own_once_another_was_scored() -> None:

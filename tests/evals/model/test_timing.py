@@ -96,10 +96,12 @@ async def test_a_recorded_agent_has_its_calls_in_the_trajectory_even_if_it_fails
     async def agent(question: str) -> str:
         with record.tool("look"):
             record.usage(input_tokens=3, model="m")
+        record.usage(output_tokens=1, seconds=0.5, stop_reason="stop")
         raise ValueError("no")
 
     trajectory: Trajectory[Any] = (await outcome_of(function_agent(agent))).result.trajectory
 
-    looked, asked = trajectory.calls
+    again, looked, asked = trajectory.calls  # by their starts
     assert (looked.kind, looked.name, asked.kind, asked.name) == ("tool", "look", "model", "m")
     assert asked.ms is None
+    assert (again.ms, again.stop_reason) == (pytest.approx(500), "stop")

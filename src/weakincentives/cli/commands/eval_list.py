@@ -119,6 +119,18 @@ def _stored_runs(args: Namespace) -> tuple[RatedRuns, bool]:
     return rated, len(records) > len(rated)
 
 
+def _costs(figures: Sequence[Figures]) -> list[str]:
+    """Return what each run cost; nothing if no run knows it, and a bound if some rows do not."""
+    if all(each.cost is None for each in figures):
+        return [""] * len(figures)
+    bounds = ["≥ " if each.without_cost else "" for each in figures]
+    costs = [each.cost for each in figures]
+    return [
+        "unknown" if cost is None else bound + money(cost)
+        for bound, cost in zip(bounds, costs, strict=True)
+    ]
+
+
 def _print_none(args: Namespace) -> None:
     path = store_path(args)
     if (filters := used_filters(args)) and path.exists():
@@ -198,7 +210,7 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
             Text(str(n), "red" if n else "dim") for n in (each.error_count for each in figures)
         ],
         "quarantined": [Text(f"{f.quarantined:,}" if f.quarantined else "") for f in figures],
-        "cost": [_cost_text(f) for f in figures],
+        "cost": [Text(each) for each in _costs(figures)],
     }
     for title in ("suite", "version", "experiment", "tags"):  # columns that say nothing
         if not any(names[title]) or names[title] == datasets:
@@ -208,13 +220,6 @@ def _table(runs: RatedRuns, ids: Sequence[str], *, wide: bool) -> dict[str, list
         del table["cost"]
     of_epochs = ("pass@k", "pass^k", "flaky")
     return without_empty(table, "", "corrected", *of_epochs, "quarantined", "cost")
-
-
-def _cost_text(figures: Figures) -> Text:
-    """Return the cost of a run; `>=` if it is unknown for some rows."""
-    if figures.cost is None:
-        return Text("")
-    return Text(f"{'>= ' if figures.without_cost else ''}{money(figures.cost)}")
 
 
 def _corrected_text(corrections: Sequence[Correction]) -> Text:

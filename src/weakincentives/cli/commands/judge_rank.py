@@ -22,6 +22,7 @@ from ...errors import UsageError
 from ...evals import EvalReport
 from ...evals.judges import PairwiseJudge, Ranking, pairwise_judge, rank_reports
 from ...evals.judges.ranking import bias_lines, common_attempts
+from ...evals.model.corrections import interval_words
 from ...evals.reporting.documents import interval_data
 from ...evals.store import RunRecord
 from ...evals.store.labels import agent_labels
@@ -156,8 +157,7 @@ def _view(ranking: Ranking, records: Sequence[RunRecord], width: int) -> list[Te
     first, second = contenders[:2]
     chance = ranking.table.win_probability(first.name, second.name)
     lines = [
-        f"{first.name} beats {second.name} with a chance of {chance.estimate:.1%} "
-        f"({_level(ranking)} interval {chance.low:.1%} to {chance.high:.1%})",
+        f"{first.name} beats {second.name} with a chance of {interval_words(chance)}",
         *bias_lines(ranking),
     ]
     return [body, Text(), *(Text(one_line(line)) for line in lines)]

@@ -32,7 +32,7 @@ from ...evals.review import (
 )
 from ...evals.review.labelling import check_reviewer
 from ...evals.review.queue import DEFAULT_LENGTH
-from ...evals.runs import Interval, rate_ends
+from ...evals.runs import Interval, ends_text, rate_ends
 from ...evals.store import RunManifest
 from ...evals.store.labels import run_title
 from ...internal.formatting import verdict_word
@@ -366,7 +366,8 @@ def _print_agreement(found: ReviewAgreement, args: Namespace) -> None:
         print(f"agreement  {_rate(found.agreement)}, {pluralize(found.shared, 'shared output')}")
     if found.alpha is not None:
         alpha = found.alpha
-        print(f"alpha      {alpha.estimate:.2f} (95% interval {alpha.low:.2f} to {alpha.high:.2f})")
+        ends = " to ".join(ends_text(alpha.low, alpha.high, 2))
+        print(f"alpha      {alpha.estimate:.2f} (95% interval {ends})")
     for each in found.disagreements:
         labels = ", ".join(
             f"{label.labeller} {verdict_word(label.passed)}" for label in each.labels

@@ -333,13 +333,12 @@ def _marked_down(part: DiffPart) -> str:
 def _cells(measure: Measure) -> tuple[str, str, str, str, str]:
     """Return before, after, change, interval and p of a measure."""
     delta = measure.difference.delta
-    low, high = (measure.amount(end, unit=False) for end in (delta.low, delta.high))
     adjusted = measure.adjusted
     return (
         measure.amount(measure.before, unit=False),
         measure.amount(measure.after, unit=False),
         measure.amount(delta.estimate, sign=True, unit=False),
-        f"{low} to {high}" if delta.known else "unknown",
+        measure.ends(),
         p_value_text(measure.difference.p_value if adjusted is None else adjusted),
     )
 

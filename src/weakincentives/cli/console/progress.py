@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,14 +15,16 @@ from ...evals.engine.display import Show, live_block, run_with_progress, support
 from ...evals.engine.progress import ProgressSnapshot, line
 from ...internal.event_loop import run_sync
 from .streams import kept_streams, terminal_width
+from .tables import UNLIMITED, has_width
 
 # Without a terminal: a line after another tenth, but not within 10 s; and at least one a minute.
 LINE_SHARE, MIN_LINE_SECONDS, MAX_LINE_SECONDS = 0.1, 10.0, 60.0
 
 
 def console() -> Console:
-    """Return the console of stderr."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False, width=terminal_width())
+    """Return the console of stderr; a pipe or a file has room for everything."""
+    width = terminal_width() or (None if has_width(sys.stderr) else UNLIMITED)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, width=width)
 
 
 def run_showing_progress(

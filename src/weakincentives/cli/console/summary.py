@@ -13,7 +13,7 @@ from ...adapters import ResponseCache
 from ...evals import RunStore
 from ...evals.comparison.gates import GateResult
 from ...evals.reporting.usage import usage_of
-from ...evals.runs import EpochStats, Interval
+from ...evals.runs import EpochStats, Interval, ends_text
 from ...evals.store import Overview, StoredRow
 from ...internal.formatting import duration
 from .tables import two_columns
@@ -96,7 +96,10 @@ def numbers_text(overview: Overview, figures: Mapping[str, Interval]) -> Iterato
         yield two_columns((one_line(name), f"{mean:.3f}") for name, mean in means)
     if figures:
         yield two_columns(
-            (name.replace("_", " "), f"{each.estimate:.3f}  95% {each.low:.3f} to {each.high:.3f}")
+            (
+                name.replace("_", " "),
+                f"{each.estimate:.3f}  95% {' to '.join(ends_text(each.low, each.high, 3))}",
+            )
             for name, each in figures.items()
         )
     if overview.figures.epochs is not None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -25,9 +25,9 @@ MIN_COLUMN = 6  # width below which no column shrinks
 _TIMESTAMP = len("20260102-030405")  # the beginning of a run's id
 
 
-def has_width() -> bool:
-    """Return whether stdout has a width: that of a terminal, or of COLUMNS."""
-    return sys.stdout.isatty() or "COLUMNS" in os.environ
+def has_width(stream: IO[str] | None = None) -> bool:
+    """Return whether stdout, or another stream, has a width: that of a terminal, or of COLUMNS."""
+    return (stream or sys.stdout).isatty() or "COLUMNS" in os.environ
 
 
 def screen() -> Console:
@@ -120,10 +120,10 @@ def two_columns(rows: Iterable[tuple[str, str]], style: str = "") -> Text:
     return Text("\n").join(lines)
 
 
-def label_width(names: Iterable[str], maximum: int = 32) -> int:
+def label_width(names: Iterable[str], maximum: int = 32, *, of: IO[str] | None = None) -> int:
     """Return the width of the longest of these names, on a terminal within a maximum."""
     width = max((cell_len(one_line(name)) for name in names), default=1)
-    return min(maximum, width) if has_width() else width
+    return min(maximum, width) if has_width(of) else width
 
 
 def rate_text(rate: Interval) -> Text:

@@ -44,7 +44,7 @@ def lines_of_failures(
     results: Sequence[EvalResult[Any]], to: Console, *, epochs: bool = False
 ) -> Iterator[Text]:
     """Yield a few lines for each failure; `the same` is the reason of the one above."""
-    width = label_width(result.sample_id for result in results)
+    width = label_width((result.sample_id for result in results), of=to.file)
     above = None
     for result in results:
         line, reason = line_of(result, width, epochs=epochs), why(result)
@@ -61,6 +61,6 @@ def lines_of_errors(groups: Sequence[ErrorGroup]) -> Iterator[Text]:
     """Yield a line for each group of errors, the most frequent first: `30 x OSError at …`."""
     for group in groups[:MAX_ERROR_GROUPS]:
         line = f"  {one_line(str(group))}"
-        yield Text(line, COLOURS["error"], overflow="fold")
+        yield Text(line, COLOURS["error"], overflow="fold", no_wrap=False)
     if more := sum(group.count for group in groups[MAX_ERROR_GROUPS:]):
         yield Text(f"  and {pluralize(more, 'other error')}", "dim")

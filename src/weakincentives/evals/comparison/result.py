@@ -75,7 +75,9 @@ class Measure:
         """The unit of the values as `amount` formats them; empty for scores."""
         return UNITS.get(self.name, "")
 
-    def amount(self, value: float, *, sign: bool = False, unit: bool = True) -> str:
+    def amount(
+        self, value: float, *, sign: bool = False, unit: bool = True, more_digits: int = 0
+    ) -> str:
         """Format a value of this measure; a difference has a sign."""
         name = self.unit
         scale = 100.0 if name == "points" else 1.0
@@ -83,18 +85,28 @@ class Measure:
         if digits is None:  # dollars: two significant digits
             largest = max(abs(self.before), abs(self.after)) or 1.0
             digits = max(2, 1 - math.floor(math.log10(largest)))
-        number = f"{value * scale:{'+' if sign else ''},.{digits}f}"
+        number = f"{value * scale:{'+' if sign else ''},.{digits + more_digits}f}"
         if float(number.replace(",", "")) == 0:
             number = number.lstrip("+-")
         return f"{number} {name}".strip() if unit else number
 
+    def ends(self) -> str:
+        """Format the ends of the interval, with as many digits as it takes: `1.1 to 7.4`."""
+        delta = self.difference.delta
+        if not delta.known:
+            return "unknown"
+        for more in range(6):
+            low, high = (
+                self.amount(end, unit=False, more_digits=more) for end in (delta.low, delta.high)
+            )
+            if low != high or delta.low == delta.high:
+                break
+        return f"{low} to {high}"
+
     def interval(self) -> str:
         """Format the interval: `95% interval 1.1 to 7.4`."""
-        delta = self.difference.delta
-        if not math.isfinite(delta.low) or not math.isfinite(delta.high):
-            return "interval unknown"
-        ends = (self.amount(end, unit=False) for end in (delta.low, delta.high))
-        return f"{delta.confidence * 100:g}% interval {' to '.join(ends)}"
+        delta, ends = self.difference.delta, self.ends()
+        return f"{delta.confidence * 100:g}% interval {ends}" if delta.known else "interval unknown"
 
     def evidence(self) -> str:
         """Format the test: `mid-p McNemar p = 0.008`, and the adjusted p-value."""

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
-from ...errors import NoSessionError, RunIncompleteError
+from ...errors import RunIncompleteError, UnsuitableAgentError
 from ...internal.concurrency import unwrap_exception_group
 from ...internal.formatting import duration
 from ...internal.slots import Slot
@@ -279,7 +279,10 @@ class Engine:
         self._latencies_ms.append(outcome.result.latency_ms)
         await self._settle(task, outcome)
         self._count(outcome.result)
-        if isinstance(outcome.failure, NoSessionError) and self.tally.failed == self.tally.counted:
+        if (
+            isinstance(outcome.failure, UnsuitableAgentError)
+            and self.tally.failed == self.tally.done
+        ):
             # Another sample would end like this one, after paying for its agent.
             self.stop(f"stopped at the first sample: {outcome.result.error}", "error")
         self._record_outcome(task, self._verdict(outcome.result))

@@ -19,6 +19,7 @@ from typing import Any
 
 from ...chat import ChatMessage, Role, TokenUsage
 from ...errors import UsageError, short_repr
+from ...internal.checks import check_number
 from ...internal.public_module import set_public_module
 from ...rollouts.recording import (
     Item,
@@ -78,12 +79,22 @@ class Recorder:
         cached_tokens: int | None = None,
         cost: float | None = None,
         model: str | None = None,
+        seconds: float | None = None,
+        stop_reason: str | None = None,
     ) -> None:
-        """Record the tokens and the cost, in US dollars, of a model call; several add up."""
+        """Record the tokens and the cost, in US dollars, of a model call; several add up.
+
+        `seconds` is how long the call took, if it has just ended. Without it, that time is unknown,
+        and a part of the rest.
+        """
         counts = (input_tokens, output_tokens, cached_tokens)
         usage = None if counts == (None, None, None) else TokenUsage(*counts)
-        now = time.time()
-        _add(ModelCall(now, now, usage=usage, cost=cost, model=model))
+        if seconds is not None:
+            check_number(seconds, "record.usage(seconds=...)", unit="seconds", least=0)
+        end = time.time()
+        start = end - (seconds or 0)
+        call = ModelCall(start, end, usage=usage, cost=cost, model=model, stop_reason=stop_reason)
+        _add(call)
 
     def message(self, role: Role, content: str) -> None:
         """Record a message of the conversation."""

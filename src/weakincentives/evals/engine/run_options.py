@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ...eval_config import SETTINGS
 from ...internal.checks import check_options
 
 if TYPE_CHECKING:
@@ -74,5 +75,6 @@ class RunOptions:
         cls, function: str, given: RunKeywords, known: type = RunKeywords, **more: Any
     ) -> RunOptions:
         """Return the keywords of a call, and `more`; raise `TypeError` for one that is unknown."""
-        check_options(function, given, {*known.__annotations__, "store", "progress", "agent"})
+        options = {*known.__annotations__, "store", "progress", "agent"}
+        check_options(function, given, options, SETTINGS)
         return cls(**{**given, **more})

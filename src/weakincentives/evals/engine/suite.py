@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 import anyio
 
 from ...errors import RunIncompleteError, UsageError, short_repr
+from ...eval_config import SETTINGS
 from ...internal.checks import checked_options
 from ...internal.event_loop import run_sync
 from ...internal.interrupts import keyboard_interrupt
@@ -138,7 +139,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
         config: EvalConfig | None = None,
         name: str = "",
     ) -> None: ...
-    @checked_options
+    @checked_options(SETTINGS)
     def __init__(
         self,
         prompt: Any = None,

@@ -14,10 +14,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from traceback import walk_tb
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, SupportsFloat, overload
 
-from ...errors import EvaluatorError, NoSessionError, UsageError, short_repr
+from ...errors import EvaluatorError, UnsuitableAgentError, UsageError, short_repr
 from ...internal.typevars import ExpectedT, OutputT
 from ...rollouts import Trajectory
 from ...runtime.session import SessionView
@@ -222,20 +223,16 @@ def criterion(fn: EvaluatorFunction, *, name: str = "", blocking: bool = True) -
         if signature.session_aware and context.session is None:
             context = _with_derived_session(context)
         if signature.session_needed and context.session is None:
-            raise NoSessionError(
-                f"evaluator `{name}` needs a session, and there is none - run an agent that "
-                "leaves one (MainLoop, a prompt with an adapter), or a `Trajectory` with messages "
-                "or usage; instrument it, or call `record` (docs/agents.md); or pass `session`"
-            )
+            raise _needs_session(name)
         try:
             verdict = call(fn, context)
         except EvaluatorError:
             raise
         except Exception as error:
-            raise _raised(name, error, signature) from error
+            raise _raised(name, error, signature, context) from error
         if isinstance(verdict, Score) or not inspect.isawaitable(verdict):
             return _as_score(verdict, name)
-        return _awaited(verdict, name, signature)
+        return _awaited(verdict, name, signature, context)
 
     result = Criterion(
         name,
@@ -294,7 +291,32 @@ def is_session_aware(fn: EvaluatorFunction) -> bool:
     return criterion(fn).session_aware
 
 
-def _raised(name: str, error: Exception, signature: Signature) -> EvaluatorError:
+def _needs_session(name: str) -> UnsuitableAgentError:
+    return UnsuitableAgentError(
+        f"evaluator `{name}` needs a session, and there is none - run an agent that leaves one "
+        "(MainLoop, a prompt with an adapter), or a `Trajectory` with messages or usage; "
+        "instrument it, or call `record` (docs/agents.md); or pass `session`"
+    )
+
+
+def _read_no_session(error: Exception, context: EvalContext) -> bool:
+    """Return whether an evaluator used `context.session` as if there were one."""
+    return (
+        context.session is None
+        and isinstance(error, (AttributeError, TypeError))
+        and "'NoneType'" in str(error)
+        and any(
+            "session" in frame.f_code.co_names and frame.f_code.co_filename != __file__
+            for frame, _ in walk_tb(error.__traceback__)
+        )
+    )
+
+
+def _raised(
+    name: str, error: Exception, signature: Signature, context: EvalContext
+) -> EvaluatorError:
+    if _read_no_session(error, context):
+        return _needs_session(name)
     hint = ""
     if (
         signature is OUTPUT
@@ -308,13 +330,15 @@ def _raised(name: str, error: Exception, signature: Signature) -> EvaluatorError
     return EvaluatorError(f"evaluator `{name}` raised {type(error).__name__}: {error}{hint}")
 
 
-async def _awaited(verdict: Awaitable[Any], name: str, signature: Signature) -> Score:
+async def _awaited(
+    verdict: Awaitable[Any], name: str, signature: Signature, context: EvalContext
+) -> Score:
     try:
         value = await verdict
     except EvaluatorError:
         raise
     except Exception as error:
-        raise _raised(name, error, signature) from error
+        raise _raised(name, error, signature, context) from error
     return _as_score(value, name)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...errors import EvaluatorError, UsageError, short_repr
+from ...errors import EvaluatorError, UnsuitableAgentError, UsageError, short_repr
 from ...rollouts import Trajectory
 from .._types import Metric, Sample, Score
 from .criteria import built_in
@@ -28,7 +28,7 @@ def environment_score(trajectory: Trajectory[Any], sample: Sample[Any, Any]) -> 
             f"the environment's `score()` raised {metadata[ENVIRONMENT_SCORE_ERROR]}"
         )
     if ENVIRONMENT_SCORE not in metadata:
-        raise EvaluatorError(
+        raise UnsuitableAgentError(
             "expected an environment with `score()`, found none - add the method, or use another "
             "evaluator"
         )

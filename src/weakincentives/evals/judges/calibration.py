@@ -20,6 +20,7 @@ from .._judge import RATINGS, Scale
 from .._types import EvalContext, Sample
 from ..evaluators.criteria import Criterion, EvaluatorFunction, criterion
 from ..stats.basic import wilson_interval
+from ..stats.intervals import ends_text
 
 Label = bool | str
 Labelled = tuple[Sample[Any, Any], Any, Label]
@@ -116,11 +117,12 @@ class Calibration:
         return kappas[tail], kappas[-1 - tail]
 
     def __str__(self) -> str:
-        low, high = self.interval
-        kappas = [f"{end:.2f}" for end in self.kappa_interval]
+        agreed_low, agreed_high = self.interval
+        low, high = ends_text(agreed_low * 100, agreed_high * 100)
+        kappas = ends_text(*self.kappa_interval, 2)
         lines = [
             f"{self.name}: agrees with people on {self.agreed} of {self.n}, {self.agreement:.1%} "
-            f"(95% interval {low:.1%} to {high:.1%})",
+            f"(95% interval {low}% to {high}%)",
             f"Cohen's kappa {self.kappa:.2f} (95% interval {' to '.join(kappas)}), "
             f"base rate {self.base_rate:.1%}, n = {self.n}",
             *self._table(),

@@ -20,7 +20,7 @@ from ..model.corrections import Correction, interval_words
 from ..model.grouping import group_values
 from ..model.versions import CriterionInfo
 from ..stats.correction import corrected_agreement, corrected_kappa, labels_by_verdict
-from ..stats.intervals import Interval
+from ..stats.intervals import Interval, ends_text
 from ..store.calibrations import JudgeCalibration, add_calibration, correction_by, counted_verdicts
 from ..store.human_labels import (
     HumanLabel,
@@ -81,8 +81,8 @@ class RunCalibration:
         labels = f"{self.correction.labels:,} labels"
         yield f"  corrected  {interval_words(corrected)}, {labels}"
         yield f"  agreement  {interval_words(self.agreement)}"
-        low, high = self.kappa.low, self.kappa.high
-        yield f"  kappa      {self.kappa.estimate:.2f} (95% interval {low:.2f} to {high:.2f})"
+        low, high = ends_text(self.kappa.low, self.kappa.high, 2)
+        yield f"  kappa      {self.kappa.estimate:.2f} (95% interval {low} to {high})"
         yield "  human \\ judge  pass  fail"
         for human, word in ((True, "pass"), (False, "fail")):
             counts = (self.confusion.get((human, judge), 0) for judge in (True, False))

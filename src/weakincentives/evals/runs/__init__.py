@@ -14,7 +14,7 @@ Faces take the types and the words of figures from here too: they import no stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..stats.intervals import Interval as Interval
+    from ..stats.intervals import Interval as Interval, ends_text as ends_text
     from ..stats.pass_rate import FEW as FEW, rate_ends as rate_ends, rate_words as rate_words
     from ..stats.repeats import EpochStats as EpochStats
     from .experiments import ExperimentComparison as ExperimentComparison

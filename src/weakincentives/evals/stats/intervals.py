@@ -44,6 +44,18 @@ class Interval:
         return f"{self.estimate:.4g}, {100 * self.confidence:g}% interval {span}, {seen}"
 
 
+def ends_text(low: float, high: float, digits: int = 1) -> tuple[str, str]:
+    """Return the ends of an interval with these digits, or as many as it takes to tell them apart.
+
+    >>> ends_text(99.98, 99.99)
+    ('99.98', '99.99')
+    """
+    most = digits + 5
+    while f"{low:.{digits}f}" == f"{high:.{digits}f}" and low < high and digits < most:
+        digits += 1
+    return f"{low:.{digits}f}", f"{high:.{digits}f}"
+
+
 def rate_interval(passed: int, total: int, *, confidence: float = 0.95) -> Interval:
     """Return the share that passed, with Wilson's interval.
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .distributions import normal_cdf
-from .intervals import Counts, Interval, cluster_counts, counted_rate_interval, rate_interval
+from .intervals import (
+    Counts,
+    Interval,
+    cluster_counts,
+    counted_rate_interval,
+    ends_text,
+    rate_interval,
+)
 from .sequential import anytime_ends, betting_ends, dataset_ends
 from .strata import STRATIFIED
 
@@ -142,9 +149,4 @@ def rate_ends(rate: Interval) -> tuple[str, str]:
     >>> rate_ends(rate_interval(20_000, 20_000))
     ('99.98', '100.00')
     """
-    ends = [f"{end * 100:.1f}" for end in (rate.low, rate.high)]
-    digits = 1
-    while ends[0] == ends[1] and rate.low < rate.high and digits < 6:
-        digits += 1
-        ends = [f"{end * 100:.{digits}f}" for end in (rate.low, rate.high)]
-    return ends[0], ends[1]
+    return ends_text(rate.low * 100, rate.high * 100)

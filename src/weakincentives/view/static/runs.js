@@ -113,12 +113,19 @@ function runItem(run, spark, checked, choose) {
     el("div", { class: "counts" },
       el("span", {}, `${number(run.passed)} of ${number(run.total)}`),
       run.errors ? el("span", { class: "mark error" }, plural(run.errors, "error")) : null,
-      el("span", { class: "note" }, [run.cost === null ? "" : knownPart(run.cost, run.rows_without_cost, money), run.tokens ? `${knownPart(run.tokens, run.rows_without_tokens, short)} tokens` : ""].filter(Boolean).join(" · "))),
+      el("span", { class: "note" }, run.total ? used(run) : "")),
     el("div", { class: "state" }, status(run)),
     el("span", { class: "when", title: run.created_at }, moment(run.created_at)),
     run.queue?.text ? el("div", { class: "queue-line" }, run.queue.stale ? el("span", { class: "mark error" }, "! ") : null, run.queue.text) : null);
   item.dataset.spark = JSON.stringify(spark);
   return item;
+}
+
+/** @param {any} run */
+function used(run) {
+  const cost = run.cost === null ? "" : knownPart(run.cost, run.rows_without_cost, money);
+  const tokens = run.tokens === null ? "tokens unknown" : run.tokens ? `${knownPart(run.tokens, run.rows_without_tokens, short)} tokens` : "";
+  return [cost, tokens].filter(Boolean).join(" · ");
 }
 
 /** @param {any} run */

@@ -65,9 +65,13 @@ def read_pages(
                 raise ValueError("others")
         last, count = place_of(rows[-1]), count + len(rows)
         yield rows
-    expected = min(expected, _count_written(database, run_key))  # some may have been removed
-    if where == "1" and count < expected:
-        yield _out_of_order(database, run_key)[: expected - count]
+    if where == "1":
+        written = sorted((expected, _count_written(database, run_key)))  # before, and now
+        if count < written[0]:
+            yield _out_of_order(database, run_key)[: written[0] - count]
+        with database.corruption_errors("rows in their order"):
+            if count > written[1]:
+                raise ValueError("some of them twice")
 
 
 def _count_written(database: Database, run_key: int) -> int:
