@@ -89,7 +89,7 @@ def test_samples_removed_from_the_dataset_are_not_counted_or_exported(project: P
     assert code == 2
     assert "it is stored, but no longer in the dataset" in err
     program = (
-        "from suite import suite; from weakincentives.evals import RunStore; "
+        "from suite import suite; from weakincentives.evals import open_store; "
         "store = open_store('.wink/runs.db'); report = suite.run(store=store, resume='latest'); "
         "print(report.passed, report.total, store.run('latest').total)"
     )

@@ -20,3 +20,12 @@ search_index  texts of runs, to be searched
 search_tables the file of the search index, and how it is emptied
 removal       a run is removed, and its texts are erased
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sqlite_store import SqliteRunStore as SqliteRunStore
+else:
+    from ....internal.lazy import lazy_names as _lazy_names
+
+    __getattr__, __dir__ = _lazy_names(__name__)
