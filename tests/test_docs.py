@@ -176,8 +176,9 @@ def test_every_path_that_a_page_names_exists(name: str) -> None:
 
 
 def test_a_path_that_does_not_exist_is_found() -> None:
-    line = "`evals/store/sqlite/` (`rows.py`, `novel.py`), `evals/novel/`, `tests/test_docs.py`, `rows.py`"
+    line = "`evals/store/sqlite/` (`rows.py`, `novel.py`), `evals/novel/`, `tests/test_docs.py`"
 
+    assert list(missing_paths("`evals/store/sqlite/` (`rows.py`)")) == []
     assert list(missing_paths(line)) == ["novel.py", "evals/novel/"]
     assert list(missing_paths("`rows.py`")) == ["rows.py"]
 
