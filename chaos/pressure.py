@@ -76,7 +76,7 @@ print(suite.run(store=sys.argv[1], progress=False, **{sys.argv[2]: "run"}))
 """
 IMPORT = """
 import sys
-from weakincentives.contrib.importers.store import store_reports
+from weakincentives.contrib.importers.import_to_store import store_reports
 from weakincentives.evals import EvalReport, EvalResult, open_store, Score
 
 reports = [EvalReport([EvalResult(str(n), Score(1.0)) for n in range(5_000)]) for _ in range(2)]

@@ -24,10 +24,10 @@ from typing import Any
 import anyio
 
 from weakincentives.clock import SystemClock
-from weakincentives.contrib.importers.store import store_reports
+from weakincentives.contrib.importers.import_to_store import store_reports
 from weakincentives.errors import UsageError
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, Score
-from weakincentives.evals.engine import manifest
+from weakincentives.evals.engine import run_manifest
 from weakincentives.evals.engine.agents import current, name_agent
 from weakincentives.evals.store.human_labels import add_entries
 from weakincentives.evals.store.sqlite import ownership
@@ -370,12 +370,12 @@ def _machines(world: LocalWorld) -> Iterator[None]:
     replaced: list[tuple[Any, str, Any]] = [
         (SystemClock, "now", lambda clock: world.now()),
         (SystemClock, "monotonic", lambda clock: world.loop.now),
-        (manifest, "git_commit", lambda: None),
+        (run_manifest, "git_commit", lambda: None),
         (ownership, "_machine", machine),
         (ownership, "fcntl", locks),
         (ownership, "os", _Os(locks)),
         (ownership, "process_id", lambda: 1234),  # always the same, so a seed stores the same bytes
-        (manifest, "uuid4", lambda: _uuid(world.random)),
+        (run_manifest, "uuid4", lambda: _uuid(world.random)),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: _uuid(world.random))),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

@@ -90,7 +90,7 @@ LAYERS: Mapping[str, tuple[set[str], ...]] = {
     ),
     "cli": (
         {"command_table"},
-        {"options", "completion"},
+        {"options", "shell_completion"},
         {"console"},
         {"targets", "guard"},
         {"plan"},

@@ -32,7 +32,7 @@ from tests.view.files import answers_in
 from weakincentives import serde
 from weakincentives.chat import TokenUsage
 from weakincentives.cli import main
-from weakincentives.cli.console.tables import rate_text
+from weakincentives.cli.console.text_tables import rate_text
 from weakincentives.cli.runner import gate
 from weakincentives.evals import (
     EvalConfig,
@@ -70,7 +70,7 @@ from weakincentives.evals.stats.correction import VerdictLabels
 from weakincentives.evals.store import RunManifest, StoredRow
 from weakincentives.evals.store.calibrations import JudgeCalibration, add_calibration
 from weakincentives.evals.store.overview import overview, stored_slices
-from weakincentives.evals.store.records import scope_of
+from weakincentives.evals.store.run_record import scope_of
 from weakincentives.internal.formatting import money
 from weakincentives.pytest_plugin.controller import EvalProgress
 from weakincentives.view import write_page

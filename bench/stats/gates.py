@@ -20,7 +20,7 @@ from weakincentives.evals.comparison.gates import (
     rule_outcome,
     two_sided_confidence,
 )
-from weakincentives.evals.comparison.result import Measure
+from weakincentives.evals.comparison.run_comparison import Measure
 from weakincentives.evals.stats import paired_difference
 from weakincentives.evals.stats.differences import Difference
 from weakincentives.evals.stats.pass_rate import counted_rate

@@ -21,7 +21,7 @@ from weakincentives.adapters import (
     scripted_model,
 )
 from weakincentives.adapters.limits import Limiter, LimiterState, estimated_tokens
-from weakincentives.adapters.retry import retrying
+from weakincentives.adapters.provider_retry import retrying
 from weakincentives.chat import ChatMessage, TokenUsage
 from weakincentives.errors import ProviderError, UsageError
 from weakincentives.testing import FakeClock

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weakincentives.adapters import ModelSettings, ScriptedAdapter
-from weakincentives.adapters.names import PROVIDERS, adapter_for
+from weakincentives.adapters.model_names import PROVIDERS, adapter_for
 from weakincentives.errors import UsageError
 
 

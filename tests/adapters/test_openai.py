@@ -581,7 +581,7 @@ def test_the_type_of_the_output_may_be_given() -> None:
 def test_the_sdk_is_imported_late_and_its_absence_names_the_extra(name: str) -> None:
     code = (
         "import sys\n"
-        "import weakincentives.adapters.names as names\n"
+        "import weakincentives.adapters.model_names as names\n"
         "assert not {'openai', 'anthropic'} & set(sys.modules)\n"
         f"sys.modules[{name!r}] = None\n"
         "try:\n"

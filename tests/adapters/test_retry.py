@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from tests.soak import soak_size
 from weakincentives.adapters import ModelReply, ModelRequest, ScriptedAdapter, scripted_model
 from weakincentives.adapters.limits import Limiter
-from weakincentives.adapters.retry import Retry, RetryPolicy, retrying
+from weakincentives.adapters.provider_retry import Retry, RetryPolicy, retrying
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import DeadlineExceededError, ProviderError, UsageError
 from weakincentives.prompt import MarkdownSection, Prompt, PromptTemplate

@@ -24,7 +24,7 @@ from weakincentives.adapters import ModelAdapter, ModelRequest
 from weakincentives.adapters.http import HTTPAdapter
 from weakincentives.adapters.limits import Limiter
 from weakincentives.adapters.openai import OpenAIAdapter
-from weakincentives.adapters.retry import RetryPolicy, retrying
+from weakincentives.adapters.provider_retry import RetryPolicy, retrying
 from weakincentives.chat import ChatMessage
 from weakincentives.testing import Fault, ModelServer, ServedRequest
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.cli.stored_runs import Run, answer, folder, stored, wink
-from weakincentives.cli.console.documents import write_line
+from weakincentives.cli.console.json_output import write_line
 from weakincentives.errors import SerializationError
 
 __all__ = ["folder", "wink"]  # fixtures

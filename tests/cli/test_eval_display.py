@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.processes import TIMEOUT
 from weakincentives.cli import main
-from weakincentives.cli.console import progress as _display
+from weakincentives.cli.console import progress_bar as _display
 from weakincentives.evals.engine.progress import ProgressSnapshot, frame, line
 
 WINK = Path(sys.executable).with_name("wink")

@@ -18,7 +18,7 @@ import pytest
 from tests.cli.stored_runs import WINK, Run, answer, broken, conversation, folder, stored, wink
 from tests.processes import TIMEOUT
 from weakincentives.chat import ChatMessage, TokenUsage, ToolCall
-from weakincentives.cli.console.text import ago
+from weakincentives.cli.console.styled_text import ago
 from weakincentives.evals import EvalResult, Score, Trajectory
 from weakincentives.evals.store import CriterionInfo
 from weakincentives.runtime import Session, ToolInvoked

@@ -26,7 +26,7 @@ def test_the_newest_run_is_written_to_a_file_with_its_name(wink: Run, folder: Pa
 def test_a_file_without_all_samples_names_the_option_for_all(
     wink: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 2)
+    monkeypatch.setattr("weakincentives.view.page_file.MAX_SAMPLES", 2)
     stored("r1", answer("s0"), answer("s1"), answer("s2", "Rome"))
     note = (
         "This file has 2 of the 3 samples of the run r1: those with a failure or an error first, "

@@ -45,7 +45,9 @@ def clean_langsmith(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     for name in [name for name in os.environ if name.startswith(("LANGSMITH_", "LANGCHAIN_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr("weakincentives.contrib.langsmith.client.TIMEOUT_MS", (600_000, 600_000))
+    monkeypatch.setattr(
+        "weakincentives.contrib.langsmith.langsmith_client.TIMEOUT_MS", (600_000, 600_000)
+    )
     monkeypatch.setattr("weakincentives.contrib.langsmith.sender.FLUSH_TIMEOUT_SECONDS", 600.0)
     get_env_var.cache_clear()
     yield

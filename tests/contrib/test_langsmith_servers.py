@@ -16,7 +16,7 @@ import pytest
 from tests.contrib.langsmith_fixtures import closed_port, flush_langsmith, needs_threads_at_exit
 from tests.processes import TIMEOUT
 from weakincentives.contrib.langsmith import configure_wink
-from weakincentives.contrib.langsmith.runs import example_of
+from weakincentives.contrib.langsmith.langsmith_runs import example_of
 from weakincentives.evals import Dataset, EvalConfig, EvalReport, EvalSuite, Sample, exact_match
 from weakincentives.testing import Fault, LangSmithServer
 
@@ -286,11 +286,11 @@ def test_flush_returns_whether_it_finished_in_time(clean_langsmith: None) -> Non
 
 SCRIPT = """
 import sys
-from weakincentives.contrib.langsmith import client, sender
+from weakincentives.contrib.langsmith import langsmith_client, sender
 from weakincentives.contrib.langsmith import configure_wink
 from weakincentives.evals import Dataset, EvalSuite, Sample, exact_match
 
-client.TIMEOUT_MS = 600_000, 600_000
+langsmith_client.TIMEOUT_MS = 600_000, 600_000
 sender.FLUSH_TIMEOUT_SECONDS = 600.0
 configure_wink("p", api_url=sys.argv[1], flush_timeout=float(sys.argv[2]))
 report = EvalSuite(lambda sample: sample.input, Dataset([Sample("1", "1", "1")]), exact_match).run()

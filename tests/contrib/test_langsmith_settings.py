@@ -16,7 +16,7 @@ from tests.contrib.langsmith_fixtures import flush_langsmith
 from tests.processes import TIMEOUT
 from weakincentives import serde
 from weakincentives.contrib.langsmith import configure_wink
-from weakincentives.contrib.langsmith.runs import example_of, feedback_on
+from weakincentives.contrib.langsmith.langsmith_runs import example_of, feedback_on
 from weakincentives.errors import MissingExtraError, UsageError
 from weakincentives.evals import Dataset, EvalReport, EvalSuite, Sample, Score, exact_match
 from weakincentives.testing import LangSmithServer

@@ -22,8 +22,8 @@ import pytest
 from tests.engine import TIMEOUT
 from tests.sshd import as_program, ssh_to_own_sshd
 from weakincentives.contrib.remote import remote_side as _remote_side, run_remote
+from weakincentives.contrib.remote.remote_runner import _source
 from weakincentives.contrib.remote.remote_side import FILE_HEADER, FRAME, MARK
-from weakincentives.contrib.remote.runner import _source
 from weakincentives.errors import RemoteError, UsageError
 
 
@@ -841,7 +841,9 @@ def test_a_child_that_left_the_process_group_does_not_block_the_end(
     pid, remote_source = project.parent / "pid", _source()
     assert "TERMINATION_SECONDS = 5.0" in remote_source
     faster_source = remote_source.replace("TERMINATION_SECONDS = 5.0", "TERMINATION_SECONDS = 0.5")
-    monkeypatch.setattr("weakincentives.contrib.remote.runner._source", lambda: faster_source)
+    monkeypatch.setattr(
+        "weakincentives.contrib.remote.remote_runner._source", lambda: faster_source
+    )
 
     run(
         f"""

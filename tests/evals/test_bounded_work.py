@@ -34,7 +34,7 @@ from weakincentives.evals import (
 from weakincentives.evals.audit.near_duplicates import near_duplicate_groups
 from weakincentives.evals.comparison import Step, align
 from weakincentives.evals.evaluators import math, tool_calls
-from weakincentives.internal.differences import got_and_expected, word_diff
+from weakincentives.internal.text_differences import got_and_expected, word_diff
 from weakincentives.prompt.output import parse_output
 from weakincentives.rollouts import TrajectorySession
 

@@ -9,14 +9,14 @@ from difflib import SequenceMatcher
 import pytest
 from hypothesis import given, strategies as st
 
-from weakincentives.internal.differences import (
+from weakincentives.internal.matching import Work
+from weakincentives.internal.text_differences import (
     DiffPart,
     excerpt,
     first_difference,
     got_and_expected,
     word_diff,
 )
-from weakincentives.internal.matching import Work
 from weakincentives.secrets import keep_secret
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 50

@@ -21,7 +21,7 @@ from weakincentives.evals.store.queue_state import (
     queue_states,
     save_queue_state,
 )
-from weakincentives.view.queues import queue_data
+from weakincentives.view.queue_page import queue_data
 
 pytestmark = pytest.mark.slow  # it starts processes
 

@@ -121,7 +121,7 @@ def test_the_earlier_place_of_write_page_still_has_it() -> None:
 def test_a_cut_comparison_has_both_sides_of_its_samples(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 5)
+    monkeypatch.setattr("weakincentives.view.page_file.MAX_SAMPLES", 5)
     answers = answers_in(write_page(store, "second", tmp_path / "x.html", "first").path)
     aligned = {key: value for key, value in answers.items() if key.startswith("/api/aligned")}
     assert len(aligned) == 9  # five of each run, of which one is the same
@@ -152,7 +152,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(
 def test_a_large_run_keeps_samples_with_a_failure_in_any_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weakincentives.view.report.MAX_SAMPLES", 2)
+    monkeypatch.setattr("weakincentives.view.page_file.MAX_SAMPLES", 2)
     results = [attempt(n, (n, e) != (3, 2), epoch=e) for n in range(5) for e in (1, 2)]
     with open_store(tmp_path / "runs.db") as store:
         put(store, "large", results)

@@ -2,8 +2,9 @@
 
 adapter        `ModelAdapter`: prompts in, responses out      model     one model call as data
 openai, anthropic (on sdk)                                    http      any server, without an SDK
-demo, scripted simulated and scripted models                  names     `provider/model` to adapter
-retry, limits, shared, cache   wrappers: `adapter.around(retrying())`   prices  cost of tokens
+demo, scripted simulated and scripted models                  prices    cost of tokens
+model_names    `provider/model` to adapter
+provider_retry, limits, shared, cache   wrappers: `adapter.around(retrying())`
 tool_loop      the conversation: ask, call tools, ask again   wire      Chat Completions bodies
 """
 
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
         ModelSettings as ModelSettings,
         ToolSpec as ToolSpec,
     )
-    from .names import adapter_for as adapter_for
+    from .model_names import adapter_for as adapter_for
     from .openai import OpenAIAdapter as OpenAIAdapter
     from .prices import PRICES as PRICES, Price as Price, price_of as price_of
-    from .retry import Retry as Retry, RetryPolicy as RetryPolicy, retrying as retrying
+    from .provider_retry import Retry as Retry, RetryPolicy as RetryPolicy, retrying as retrying
     from .scripted import ScriptedAdapter as ScriptedAdapter, scripted_model as scripted_model
     from .shared import SharedBudget as SharedBudget, SharedLimiter as SharedLimiter
 else:

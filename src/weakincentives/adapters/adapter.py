@@ -18,7 +18,7 @@ from ..runtime.agent.adapter_calls import records_prompts
 from ..runtime.agent.provider import PromptResponse
 from ..runtime.session import Session
 from .model import Model, ModelRequest, ModelSettings
-from .retry import RetryingModel
+from .provider_retry import RetryingModel
 from .tool_loop import AfterTurn, Conversation, Price, converse, specs
 
 

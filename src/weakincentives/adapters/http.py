@@ -27,7 +27,7 @@ from .adapter import ModelAdapter
 from .http_pool import Headers, HTTPClient, Origin, Response
 from .model import Model, ModelReply, ModelRequest, ModelSettings, check_model_name
 from .prices import Price, price_of
-from .retry import DEFAULT_RETRIES, with_retries
+from .provider_retry import DEFAULT_RETRIES, with_retries
 from .wire import (
     call_id,
     completion_body,

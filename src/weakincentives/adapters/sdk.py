@@ -33,7 +33,7 @@ from .adapter import ModelAdapter
 from .answer_limits import NO_COMPRESSION, RefusedAnswerError, limited_client
 from .model import Model, ModelReply, ModelSettings, check_model_name
 from .prices import PRICES, Price, price_of
-from .retry import DEFAULT_RETRIES, with_retries
+from .provider_retry import DEFAULT_RETRIES, with_retries
 from .wire import is_transient, retry_after
 
 _NO_KEY = "no-key-set"  # the SDKs demand a key, even for a local server that needs none

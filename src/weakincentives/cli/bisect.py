@@ -15,7 +15,7 @@ from ..evals import open_store
 from ..evals.comparison.gates import check_baseline
 from ..internal.git import run_git
 from .console.comparison import find_runs
-from .console.text import one_line, print_stderr
+from .console.styled_text import one_line, print_stderr
 from .options.runs import open_existing_store, store_path
 from .runner import run_all
 

@@ -259,7 +259,7 @@ def _print_end(
     how: str, reported: bool, run_id: str, samples: list[str], resume: str, store: str
 ) -> None:
     from ..secrets import redact_message
-    from .console.text import one_line
+    from .console.styled_text import one_line
 
     line = f"the process ended without a verdict ({how})"
     if reported:

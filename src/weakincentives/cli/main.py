@@ -220,7 +220,7 @@ def _one_line(error: Exception) -> str:
     """Return the message of a `WinkError`; anything else is a bug, with a hint how to see more."""
     from ..errors import WinkError
     from ..secrets import redact_message
-    from .console.text import one_line
+    from .console.styled_text import one_line
 
     text = one_line(redact_message(str(error)))
     if isinstance(error, WinkError):

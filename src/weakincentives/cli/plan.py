@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..adapters import ModelAdapter, ResponseCache, adapter_for, cached
-from ..adapters.names import PROVIDERS, split_name
+from ..adapters.model_names import PROVIDERS, split_name
 from ..chat import TokenUsage
 from ..errors import UsageError, WinkError
 from ..evals import Dataset, EvalConfig, EvalSuite
@@ -24,13 +24,13 @@ from ..evals.engine.request_agent import request_agent
 from ..evals.model import stops_early
 from ..internal.formatting import duration, money
 from ..prompt import PromptTemplate
-from .console.tables import two_columns
-from .console.text import pluralize
-from .options.columns import COLUMNS
+from .console.styled_text import pluralize
+from .console.text_tables import two_columns
+from .options.dataset_columns import COLUMNS
 from .options.execution import command_of
 from .options.parsing import minimums
 from .options.runs import store_path
-from .options.selection import selected
+from .options.sample_selection import selected
 from .options.settings import settings_of
 from .targets import load_dataset, load_reference, load_suites
 

@@ -22,9 +22,9 @@ from ..errors import RunIncompleteError, UsageError, WinkError
 from ..evals import EvalResult, RunStore, open_store
 from ..evals.comparison.gates import PASSED, GateResult, check_run, two_sided_confidence
 from ..evals.engine.baselines import Baseline
-from ..evals.engine.manifest import new_run_id
 from ..evals.engine.progress import progress_snapshot
 from ..evals.engine.run import Run
+from ..evals.engine.run_manifest import new_run_id
 from ..evals.engine.run_options import RunOptions
 from ..evals.model.redacted_ids import redact_ids
 from ..evals.reporting.export import format_by_suffix, write_export, write_junit
@@ -33,20 +33,20 @@ from ..evals.runs import Interval
 from ..evals.runs.figures import criterion_rates
 from ..evals.store.find_rows import worst
 from ..evals.store.overview import Overview, overview
-from ..evals.store.records import scope_of
+from ..evals.store.run_record import scope_of
 from ..internal.concurrency import unwrap_exception_group
 from ..internal.names import file_name
 from .console.comparison import outcomes_of_file
-from .console.documents import run_data, write_line
-from .console.progress import console, run_showing_progress
+from .console.json_output import run_data, write_line
+from .console.progress_bar import console, run_showing_progress
 from .console.streams import print_commands
+from .console.styled_text import one_line
 from .console.summary import RunEnding, ending, figures_of, suites_text
-from .console.text import one_line
 from .guard import report_run
 from .options.execution import command_of
 from .options.parsing import minimums, pairs
 from .options.runs import store_path
-from .options.selection import why_empty
+from .options.sample_selection import why_empty
 from .plan import Plan, check_api_key, plan_data, plan_text, plans_of
 
 EXIT_CODES = {"passed": 0, "failed": 1, "undecided": 3, "inconclusive": 5}

@@ -19,7 +19,7 @@ from random import random
 
 from ..clock import SYSTEM_CLOCK
 from ..internal.interrupts import handled_signals
-from .console.text import print_stderr
+from .console.styled_text import print_stderr
 
 EXIT_FINISHED = 90  # exit code of a child that has nothing left to do; an agent may exit with 0
 EXIT_USAGE = 2  # exit code of a command that will never work

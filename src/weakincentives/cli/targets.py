@@ -28,7 +28,7 @@ from ..errors import DatasetError, SerializationError, UsageError, short_repr
 from ..evals import Dataset, EvalSuite, judges
 from ..evals.built_ins import BUILT_INS, evaluator_named
 from ..internal.names import did_you_mean
-from .options.columns import columns_of
+from .options.dataset_columns import columns_of
 
 EVAL_FILES = ("*_eval.py", "eval_*.py")  # in a folder
 OUR_CODE = str(Path(__file__).parent.parent)

@@ -19,7 +19,7 @@ from ..clock import SYSTEM_CLOCK
 from ..errors import MailboxConnectionError, UnsuitableAgentError, UsageError, WinkError
 from ..runtime.worker.retry import DEFAULT_RETRY_TIMEOUT
 from ..secrets import redact_message
-from .console.text import one_line, print_stderr
+from .console.styled_text import one_line, print_stderr
 from .options.parsing import non_negative, to_argv, whole_number
 from .options.queues import Deployment, add_queue, deployment, safe_url
 from .options.settings import add_setting

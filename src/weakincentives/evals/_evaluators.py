@@ -17,8 +17,8 @@ from typing import Any, get_args
 from .. import serde
 from ..errors import EvaluatorError, SerializationError, UsageError, short_repr
 from ..internal.checks import finite
-from ..internal.differences import excerpt, got_and_expected, show_value
 from ..internal.public_module import set_public_module
+from ..internal.text_differences import excerpt, got_and_expected, show_value
 from ._types import PASS_MARK, EvalContext, Score
 from .evaluators.combine import combine_scores
 from .evaluators.criteria import Criterion, EvaluatorFunction, built_in, combined, criterion

@@ -19,7 +19,7 @@ from ._types import Dataset, Sample
 from .distributed.collector import CollectConfig, Collector
 from .distributed.ledgers import MemoryLedger
 from .distributed.submission import Key, Submission, refuse_cancelled
-from .engine.manifest import new_run_id
+from .engine.run_manifest import new_run_id
 from .model.quarantine import QuarantinedSample, split_by_date
 from .model.result import EvalResult
 from .model.versions import WorkerVersion, checked_version

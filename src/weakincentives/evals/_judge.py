@@ -37,7 +37,7 @@ from ..runtime.metering import Meter, meter_call, metered, record_call
 from ..runtime.session import Session
 from ._types import EvalContext, Metric, Sample, Score
 from .evaluators.criteria import Criterion, built_in
-from .evaluators.slots import Sees, Source, check_name, sources_of, text_of, value_of
+from .evaluators.template_slots import Sees, Source, check_name, sources_of, text_of, value_of
 from .model.judge_calls import JudgeCall, with_short_texts
 
 if TYPE_CHECKING:

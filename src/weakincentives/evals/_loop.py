@@ -83,9 +83,9 @@ from .distributed.mailbox_agents import ReplyRouter, agent_for
 from .distributed.submission import key_id, request_key
 from .engine.agents import agent_of, check_models
 from .engine.attempts import AttemptOutcome, RunSpec, error_without_attempt, run_attempt
-from .engine.manifest import version_of
 from .engine.requirements import check_requirements
 from .engine.run import evaluate
+from .engine.run_manifest import version_of
 from .model.redacted_ids import redact_ids
 from .model.result import EvalResult
 from .model.versions import WorkerNotice, WorkerVersion

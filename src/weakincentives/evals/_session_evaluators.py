@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from .. import serde
 from ..errors import UnsuitableAgentError, UsageError, short_repr
 from ..internal.checks import finite
-from ..internal.differences import MAX_CHARS
 from ..internal.public_module import set_public_module
+from ..internal.text_differences import MAX_CHARS
 from ..rollouts.trajectory_session import DERIVED_SLICES, TrajectorySession
 from ..runtime.events import PromptExecuted, ToolInvoked
 from ..runtime.session import SessionView

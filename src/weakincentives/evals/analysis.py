@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, short_repr
 from ..internal.typevars import OutputT
-from .model.errors import ErrorGroup, HasError, error_groups as _error_groups
+from .model.error_groups import ErrorGroup, HasError, error_groups as _error_groups
 from .model.explain import type_mismatch
 from .model.grouping import group_values
 from .model.result import EvalResult

@@ -7,7 +7,7 @@ checks        arguments and fields: expected, got, where, what to do
 closing       `with` for everything that has a `close` method
 concurrency   gather, exception groups
 descriptors   file descriptors of ours, where user code seldom closes them
-differences   where two values differ, and texts word by word
+text_differences  where two values differ, and texts word by word
 encodings     the encodings that a secret can be in
 escaping      control characters made visible
 event_loop    the one event loop behind synchronous functions

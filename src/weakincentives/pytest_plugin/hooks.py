@@ -56,7 +56,7 @@ def _run_id(config: pytest.Config) -> str:
     if _is_worker(config):
         return str(config.workerinput[RUN])  # type: ignore[attr-defined]
     if _run not in config.stash:
-        from ..evals.engine.manifest import new_run_id
+        from ..evals.engine.run_manifest import new_run_id
 
         config.stash[_run] = new_run_id()
     return config.stash[_run]

@@ -20,7 +20,7 @@ from ..evals.engine.agents import Agent, agent_of
 from ..evals.engine.attempts import AttemptOutcome, RunSpec, run_attempt
 from ..evals.engine.engine import sample_digest
 from ..evals.engine.fingerprint import criteria_fingerprint
-from ..evals.engine.manifest import build_manifest
+from ..evals.engine.run_manifest import build_manifest
 from ..evals.engine.tasks import DatasetDigest
 from ..evals.model.explain import failure_message
 from ..evals.model.quarantine import load_quarantine

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         check_envelope as check_envelope,
         open_environment as open_environment,
     )
+    from .environment_snapshot import EnvironmentSnapshot as EnvironmentSnapshot
     from .python_code import PythonCode as PythonCode, PythonEnvironment as PythonEnvironment
     from .restoring import (
         restore_environment as restore_environment,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         SimulatedUserEnvironment as SimulatedUserEnvironment,
         UserOutcome as UserOutcome,
     )
-    from .snapshot import EnvironmentSnapshot as EnvironmentSnapshot
     from .text_game import (
         Direction as Direction,
         Room as Room,

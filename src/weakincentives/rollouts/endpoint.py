@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ..adapters import AsyncProviderAdapter, ModelAdapter, ProviderAdapter, adapter_for
 from ..adapters.model import ModelReply, ModelRequest, ModelSettings, check_model_name
-from ..adapters.names import split_name
+from ..adapters.model_names import split_name
 from ..chat import ChatMessage
 from ..errors import ProviderError, UsageError, short_repr
 from ..internal.checks import check_number, whole_or_none

@@ -19,7 +19,7 @@ import anyio
 from ..chat import ChatMessage
 from ..errors import UsageError, short_repr
 from .environment import EnvelopeError, call_user_function, check_envelope, major_version
-from .snapshot import EnvironmentSnapshot
+from .environment_snapshot import EnvironmentSnapshot
 
 _SECONDS_AFTER_FAILURE = 5.0  # for a snapshot of an attempt that failed or was cancelled
 

@@ -21,7 +21,7 @@ from ..internal.frozen import fast_init, frozen_generic
 from ..internal.typevars import OutputT
 from ..internal.wire_names import wire_name
 from ..runtime.events import CallSpan
-from .snapshot import EnvironmentSnapshot
+from .environment_snapshot import EnvironmentSnapshot
 
 
 @wire_name("wink:Trajectory", "weakincentives.rollouts._trajectory:Trajectory")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         NullMailbox as NullMailbox,
     )
     from .doubles.sessions import session_with as session_with
-    from .servers.demo import use_demo_model as use_demo_model
+    from .servers.demo_server import use_demo_model as use_demo_model
     from .servers.langsmith import LangSmithServer as LangSmithServer
     from .servers.model_server import ModelServer as ModelServer
     from .servers.otlp import (

@@ -5,15 +5,15 @@ api          what the page requests, as JSON: thin, on top of `weakincentives.ev
 sample_data  one row, whole
 timeline     what its session and its judges did, and for how long
 comparing    runs side by side
-queues       runs that workers on a queue work on
+queue_page   runs that workers on a queue work on
 review_api   what the Review screen requests and writes
-queries      the query of an address
+address_queries  the query of an address
 writes       what the other screens may write: tags
 security     which requests are accepted (token, hosts, origins), and headers of every answer
 access       the token, its cookie, and codes that work once
 connections  time limits of connections, and how many there may be
 live         server-sent events: which runs have changed
-report       runs as one file: what the page of them can request, answered
+page_file    runs as one file: what the page of them can request, answered
 sharing      the file: the page, and answers by address
 static/      the page: ES modules without a build step
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .app import create_app as create_app, serve as serve
-    from .report import (
+    from .page_file import (
         WrittenPage as WrittenPage,
         write_page as write_page,
         write_report_page as write_report_page,

@@ -29,16 +29,16 @@ from ..evals.runs.figures import Figures
 from ..evals.store import RunRecord, StoredRow
 from ..evals.store.browse import MAX_PAGE, RowFilter
 from ..evals.store.find_rows import rows_of_sample
-from ..evals.store.labels import agent_label, experiment_name, run_title
 from ..evals.store.listing import RunListing
 from ..evals.store.overview import Overview, overview
+from ..evals.store.run_titles import agent_label, experiment_name, run_title
 from ..evals.store.stored_row import RowKey
 from ..experiment import BASELINE
 from ..internal.formatting import pretty
 from ..internal.state_cache import StateCache
+from .address_queries import Query, one, read_number, read_whole, run_of
 from .comparing import aligned_data, comparison_page, matrix_row
-from .queries import Query, one, read_number, read_whole, run_of
-from .queues import queue_data, states_of
+from .queue_page import queue_data, states_of
 from .review_api import RowLabels
 from .sample_data import row_data, sibling_data
 from .writes import set_tags

@@ -26,10 +26,10 @@ except ModuleNotFoundError as error:
     raise MissingExtraError(error.name or "starlette", "view", "`wink view`") from None
 
 from .access import Access, check_token, new_token
+from .address_queries import Query
 from .api import Api
 from .connections import REQUEST_SECONDS, timed_connections
 from .live import changes
-from .queries import Query
 from .review_api import ReviewApi
 from .security import LOOPBACK, Guard, is_loopback
 from .sharing import Answer, PageFile, static_files

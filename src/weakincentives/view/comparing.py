@@ -14,9 +14,9 @@ from ..evals.reporting.documents import sample_data
 from ..evals.reporting.export import verdict_of
 from ..evals.runs.table import known_latency
 from ..evals.store import StoredRow
-from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
+from ..internal.text_differences import word_diff
 from ..secrets import shorten
 from .sample_data import scores_data, value_data
 

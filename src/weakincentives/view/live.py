@@ -19,7 +19,7 @@ from ..evals import RunStore
 from ..evals.store import RunRecord
 from ..internal.threads import in_thread
 from .api import Api
-from .queues import queue_data, states_of
+from .queue_page import queue_data, states_of
 
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0

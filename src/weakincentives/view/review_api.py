@@ -38,12 +38,12 @@ from ..evals.review.queue import DEFAULT_LENGTH, review_criterion
 from ..evals.runs import Interval
 from ..evals.store.browse import RowFilter, RowSummary
 from ..evals.store.human_labels import HumanLabel, content_of, labels_of, verdict_on
-from ..evals.store.labels import run_title
+from ..evals.store.run_titles import run_title
 from ..evals.store.stored_row import RowKey
 from ..experiment import BASELINE
 from ..internal.formatting import verdict_word
 from ..internal.state_cache import StateCache
-from .queries import Query, one, run_of
+from .address_queries import Query, one, run_of
 
 MAX_QUEUE = 500
 _MAX_NOTES = 300  # in one answer

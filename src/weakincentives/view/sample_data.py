@@ -11,9 +11,9 @@ from ..evals.model.timing import calls_of
 from ..evals.reporting.documents import sample_data
 from ..evals.runs.table import known_latency
 from ..evals.store import StoredRow
-from ..internal.differences import word_diff
 from ..internal.escaping import as_text
 from ..internal.formatting import pretty
+from ..internal.text_differences import word_diff
 from .timeline import (
     call_durations,
     judge_calls,

@@ -32,7 +32,7 @@ from weakincentives.evals.benchmarks import (
     simpleqa,
     simpleqa_summary,
 )
-from weakincentives.evals.benchmarks.formats import ANSWER_WORDS
+from weakincentives.evals.benchmarks.benchmark_formats import ANSWER_WORDS
 from weakincentives.evals.stats.ratios import f1_interval, ratio_interval
 
 

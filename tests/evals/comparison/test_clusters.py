@@ -22,7 +22,7 @@ from weakincentives.evals import (
     exact_match,
     open_store,
 )
-from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
+from weakincentives.evals.comparison.baseline_files import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import report_outcomes, sample_clusters
 from weakincentives.evals.store.overview import overview
 

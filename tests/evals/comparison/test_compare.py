@@ -23,7 +23,7 @@ from weakincentives.evals import (
     Trajectory,
     open_store,
 )
-from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
+from weakincentives.evals.comparison.baseline_files import load_baseline, save_baseline
 from weakincentives.evals.comparison.compare import compare_runs, compare_several, flips_between
 from weakincentives.evals.comparison.outcomes import report_outcomes, stored_outcomes
 from weakincentives.evals.stats import holm

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from weakincentives.evals.comparison.baselines import pool_outcomes
+from weakincentives.evals.comparison.baseline_files import pool_outcomes
 from weakincentives.evals.comparison.gates import BaselineRule, check_baseline, check_rate
 from weakincentives.evals.comparison.outcomes import RunOutcomes
 from weakincentives.evals.runs.table import RunTable, TableRow

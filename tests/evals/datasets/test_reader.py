@@ -33,7 +33,7 @@ from weakincentives.evals.datasets.reader import (
     read_rows,
     read_samples,
 )
-from weakincentives.evals.datasets.records import explain
+from weakincentives.evals.datasets.sample_records import explain
 from weakincentives.internal.garbage import collector_paused
 
 GOOD = b'{"id":"good","input":"q","expected":"a"}\n'

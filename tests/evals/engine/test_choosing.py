@@ -20,7 +20,7 @@ from weakincentives.evals import (
     exact_match,
     open_store,
 )
-from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
+from weakincentives.evals.comparison.baseline_files import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.stats.strata import draw, strata_by_rate, stratified_rate
 from weakincentives.evals.store.overview import overview

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import weakincentives
-from weakincentives.evals.engine.manifest import git_commit, packages
+from weakincentives.evals.engine.run_manifest import git_commit, packages
 from weakincentives.internal.git import LOCAL_VARIABLES
 
 
@@ -76,7 +76,7 @@ def test_in_a_hook_the_commit_is_that_of_the_folder_and_the_index_stays_as_it_is
     write_hook(tmp_path / "fsmonitor", f"touch '{tmp_path}/hook-ran'")
     git("config", "core.fsmonitor", str(tmp_path / "fsmonitor"), folder=other)
     index = (other / ".git/index").read_bytes()
-    ask = "from weakincentives.evals.engine.manifest import git_commit; print(git_commit())"
+    ask = "from weakincentives.evals.engine.run_manifest import git_commit; print(git_commit())"
     write_hook(
         repository / ".git/hooks/pre-commit",
         f"env > '{tmp_path}/seen'\ncp \"$GIT_INDEX_FILE\" '{tmp_path}/before'\n"

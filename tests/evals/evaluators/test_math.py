@@ -23,8 +23,8 @@ from weakincentives.evals.evaluators.math import (
     extract_boxed_answer,
     math_equal,
     normalized_equal,
-    process as processes,
     symbolic_equal,
+    sympy_process as processes,
 )
 
 # ── boxed answers ───────────────────────────────────────────────────────────────────────────────

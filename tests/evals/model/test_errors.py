@@ -22,7 +22,7 @@ from weakincentives.evals.engine import attempt, function_agent
 from weakincentives.evals.engine.attempts import rescore_result
 from weakincentives.evals.evaluators import criterion
 from weakincentives.evals.model import ErrorDetails
-from weakincentives.evals.model.errors import MAX_GROUPS
+from weakincentives.evals.model.error_groups import MAX_GROUPS
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,7 @@ from weakincentives.evals import (
 )
 from weakincentives.evals.reporting.export import format_by_suffix, write_export
 from weakincentives.evals.store import RunManifest, StoredRow
-from weakincentives.evals.store.records import StopReason
+from weakincentives.evals.store.run_record import StopReason
 
 MANIFEST = RunManifest(
     run_id="run",
@@ -194,7 +194,7 @@ def test_any_text_makes_a_well_formed_document(name: str, reason: str) -> None:
     from weakincentives.evals.runs.scope import EVERY_ROW
     from weakincentives.evals.runs.table import RunTable, TableRow
     from weakincentives.evals.store.overview import Overview
-    from weakincentives.evals.store.records import RunRecord
+    from weakincentives.evals.store.run_record import RunRecord
 
     manifest = replace(MANIFEST, dataset_name=name, tags={name: reason})
     rows = [TableRow("a", 1, "", passed=False, error=False, value=0.0, scores={name: 0.5})]

@@ -26,7 +26,7 @@ from weakincentives.evals import (
     compare_runs,
     open_store,
 )
-from weakincentives.evals.comparison.baselines import load_baseline, save_baseline
+from weakincentives.evals.comparison.baseline_files import load_baseline, save_baseline
 from weakincentives.evals.comparison.outcomes import stored_outcomes
 from weakincentives.evals.model import stops_early
 from weakincentives.evals.model.decision import Decision

@@ -12,7 +12,7 @@ from typing import Any
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals.runs.figures import run_figures
 from weakincentives.evals.store import BaseRunStore, KeyState, RunRecord, StoredRow
-from weakincentives.evals.store.records import STATUSES, scope_of
+from weakincentives.evals.store.run_record import STATUSES, scope_of
 from weakincentives.evals.store.run_store import PeopleRecords, RunClaim
 
 

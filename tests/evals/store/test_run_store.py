@@ -23,7 +23,7 @@ from weakincentives.evals import EvalConfig, EvalResult, Metric, Sample, Score, 
 from weakincentives.evals.model.versions import CriterionInfo
 from weakincentives.evals.store import RunStore, open_store
 from weakincentives.evals.store.manifest import RunManifest
-from weakincentives.evals.store.records import RunRecord
+from weakincentives.evals.store.run_record import RunRecord
 from weakincentives.evals.store.stored_row import KeyState, StoredRow
 from weakincentives.runtime import Session, SessionSnapshot
 

@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
         return 0
     if args.shell is None:
         raise UsageError("expected bash, zsh or fish, got none - or --runs for the ids of runs")
-    from ..completion import groups, script_for
+    from ..shell_completion import groups, script_for
 
     parsers = {}
     for group, commands in groups().items():

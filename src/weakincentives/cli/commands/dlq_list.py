@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ... import serde
-from ..console import dead_letters
-from ..console.tables import columns, print_stdout, screen
-from ..console.text import ago, one_line, print_stderr
+from ..console import dead_letter_table
+from ..console.styled_text import ago, one_line, print_stderr
+from ..console.text_tables import columns, print_stdout, screen
 from ..options.runs import add_format
 
 if TYPE_CHECKING:
@@ -24,21 +24,21 @@ WIDE_TERMINAL = 110  # columns
 
 def configure(parser: ArgumentParser) -> None:
     """Add the options."""
-    dead_letters.add_letter_options(parser)
+    dead_letter_table.add_letter_options(parser)
     add_format(parser)
 
 
 def run(args: Namespace) -> int:
     """Print the dead letters, as text or JSON."""
-    letters = dead_letters.read_letters(args)
+    letters = dead_letter_table.read_letters(args)
     if args.format == "json":
         sys.stdout.write(serde.encode(letters).decode() + "\n")
     elif letters:
         _print_table(letters)
-        first = f"{_unique_prefixes(letters, SHORT_ID)[0]}{dead_letters.queue_options(args)}"
+        first = f"{_unique_prefixes(letters, SHORT_ID)[0]}{dead_letter_table.queue_options(args)}"
         print_stderr("", f"details: wink dlq show {first}", f"retry: wink dlq replay {first}")
     else:
-        dead_letters.print_none(args)
+        dead_letter_table.print_none(args)
     return 0
 
 
@@ -48,7 +48,9 @@ def _print_table(letters: Sequence[DeadLetter[Any]]) -> None:
     table = {
         "#": [Text(str(number), "dim") for number in range(1, len(letters) + 1)],
         "id": [Text(one_line(id), "bold") for id in ids],
-        "sample": [Text(one_line(dead_letters.sample_id_of(letter)) or "-") for letter in letters],
+        "sample": [
+            Text(one_line(dead_letter_table.sample_id_of(letter)) or "-") for letter in letters
+        ],
         "tries": [Text(str(letter.delivery_count)) for letter in letters],
         "when": [Text(ago(letter.dead_lettered_at)) for letter in letters],
         "error": [Text(one_line(letter.last_error), "red") for letter in letters],

@@ -7,8 +7,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ..console import dead_letters
-from ..console.text import one_line, pluralize, print_stderr
+from ..console import dead_letter_table
+from ..console.styled_text import one_line, pluralize, print_stderr
 
 if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter
@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("ids", nargs="*", metavar="ID", help="ids, or unique beginnings of them")
     parser.add_argument("--all", action="store_true", help="replay all dead letters")
-    dead_letters.add_letter_options(parser)
+    dead_letter_table.add_letter_options(parser)
 
 
 def run(args: Namespace) -> int:
@@ -32,11 +32,11 @@ def run(args: Namespace) -> int:
             "expected the ids of dead letters, or --all, got "
             + ("both" if args.all else "neither - `wink dlq list` lists them")
         )
-    chosen = dead_letters.read_letters(args)
+    chosen = dead_letter_table.read_letters(args)
     if not args.all:
-        chosen = dead_letters.find_letters(args.ids, chosen)
+        chosen = dead_letter_table.find_letters(args.ids, chosen)
     ids = {letter.message_id for letter in chosen}
-    queue, name = dead_letters.queue_and_name(args)
+    queue, name = dead_letter_table.queue_and_name(args)
     generic: Any = DeadLetter
     kind = generic[MainLoopRequest[Any] if args.main else EvalRequest[Any, Any]]
     sent = 0
@@ -53,7 +53,9 @@ def run(args: Namespace) -> int:
             replayed = pluralize(count, "dead letter")
             print_stderr(f"{replayed} replayed to {one_line(source)} ({queue.display_url}).")
             sent += count
-    for run_id in dict.fromkeys(filter(None, map(dead_letters.run_id_of, chosen))) if sent else ():
+    for run_id in (
+        dict.fromkeys(filter(None, map(dead_letter_table.run_id_of, chosen))) if sent else ()
+    ):
         print_stderr(f"collect: wink eval collect {quote(one_line(run_id))} --retry-errors")
     if left := len(ids) - sent:
         letters = pluralize(left, "dead letter")

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from ... import serde
 from ...internal.escaping import escape_control_chars
-from ..console import dead_letters
-from ..console.tables import print_stdout, screen
-from ..console.text import ago, one_line, print_stderr
+from ..console import dead_letter_table
+from ..console.styled_text import ago, one_line, print_stderr
+from ..console.text_tables import print_stdout, screen
 from ..options.runs import add_format
 
 if TYPE_CHECKING:
@@ -25,25 +25,25 @@ def configure(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("id", metavar="ID",
         help="id or a unique beginning of it, sample id, or number in `wink dlq list`")  # fmt: skip
-    dead_letters.add_letter_options(parser)
+    dead_letter_table.add_letter_options(parser)
     add_format(parser)
 
 
 def run(args: Namespace) -> int:
     """Print the dead letter, as text or JSON."""
-    (letter,) = dead_letters.find_letters([args.id], dead_letters.read_letters(args))
+    (letter,) = dead_letter_table.find_letters([args.id], dead_letter_table.read_letters(args))
     if args.format == "json":
         sys.stdout.write(serde.encode(letter).decode() + "\n")
         return 0
     print_stdout(screen(), *_lines(letter))
-    options = dead_letters.queue_options(args)
+    options = dead_letter_table.queue_options(args)
     print_stderr("", f"retry: wink dlq replay {letter.message_id}{options}")
     return 0
 
 
 def _lines(letter: DeadLetter[Any]) -> Iterator[Text]:
     facts = {
-        "sample": dead_letters.sample_id_of(letter),
+        "sample": dead_letter_table.sample_id_of(letter),
         "mailbox": letter.source_mailbox,
         "deliveries": str(letter.delivery_count),
         "sent": f"{letter.first_received_at:%Y-%m-%d %H:%M:%S %Z}",

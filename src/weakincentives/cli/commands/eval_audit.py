@@ -17,13 +17,13 @@ from rich.text import Text
 from ...errors import UsageError
 from ...evals import EvalSuite
 from ...evals.audit import AuditReport, Finding, audit_suite
-from ..console.documents import write_line
-from ..console.tables import columns, print_stdout, screen, without_empty
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.json_output import write_line
+from ..console.styled_text import one_line, pluralize, print_stderr
+from ..console.text_tables import columns, print_stdout, screen, without_empty
 from ..options.execution import add_agent_options, add_name, add_selection
 from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import add_format, add_store, open_existing_store, store_path
-from ..options.selection import selected, why_empty
+from ..options.sample_selection import selected, why_empty
 from ..options.settings import add_setting, settings_of
 from ..plan import judge_model, suite_from_options, suite_name, suites_of
 from ..targets import load_dataset, load_reference

@@ -12,7 +12,7 @@ from ...errors import UsageError
 from ...evals.comparison import load_baseline, pool_outcomes, save_baseline
 from ...evals.comparison.gates import MAX_ERROR_RATE, undecidable
 from ..console.comparison import age_of, facts_line, find_runs
-from ..console.text import one_line, print_stderr
+from ..console.styled_text import one_line, print_stderr
 from ..options.parsing import share
 from ..options.runs import RUN_HELP, add_store
 

@@ -10,8 +10,8 @@ from ...errors import UsageError
 from ...evals.engine.branching import branch_run, find_snapshot
 from ...evals.engine.run import run_to_report
 from ...internal.event_loop import run_sync
-from ..console.tables import screen
-from ..console.text import one_line
+from ..console.styled_text import one_line
+from ..console.text_tables import screen
 from ..console.views import line_of
 from ..options.parsing import whole_number
 from ..options.runs import REFERENCES, add_store, open_existing_store, same_store

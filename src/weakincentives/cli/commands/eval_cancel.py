@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ..console.text import pluralize, print_stderr
+from ..console.styled_text import pluralize, print_stderr
 from ..options.queues import Deployment, add_queue, cancel_queued, deployment
 from ..options.runs import REFERENCES, add_store, open_existing_store
 

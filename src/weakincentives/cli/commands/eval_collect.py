@@ -80,9 +80,9 @@ def run(args: Namespace) -> int:
     from ...evals.distributed import StoreLedger, load_submission
     from ...evals.model.redacted_ids import redact_ids
     from ...evals.store.queue_state import save_queue_state
-    from ..console.documents import write_line
-    from ..console.progress import console
-    from ..console.text import one_line
+    from ..console.json_output import write_line
+    from ..console.progress_bar import console
+    from ..console.styled_text import one_line
     from ..runner import check_output
 
     data, to, began = sys.stdout, console(), SYSTEM_CLOCK.monotonic()
@@ -129,8 +129,8 @@ def run(args: Namespace) -> int:
 
 def _report(args: Namespace, outcome: RunEnding, store: RunStore) -> int:
     """Print how the run ended, write its files, and return its exit code."""
-    from ..console.documents import run_data, write_line
-    from ..console.progress import console
+    from ..console.json_output import run_data, write_line
+    from ..console.progress_bar import console
     from ..runner import finish, ungated
 
     outcome = finish(args, outcome, store, console())
@@ -181,7 +181,7 @@ def _open_collector(
 ) -> Iterator[Collector]:
     from ...evals import EvalRequest
     from ...evals.distributed import CollectConfig, Collector
-    from ..console.text import one_line
+    from ..console.styled_text import one_line
 
     def note(text: str, style: str = "dim") -> None:
         if not args.quiet:
@@ -227,7 +227,7 @@ def _collect(args: Namespace, collector: Collector, to: Console) -> bool:
     import anyio
 
     from ...internal.concurrency import unwrap_exception_group
-    from ..console.progress import run_showing_progress
+    from ..console.progress_bar import run_showing_progress
 
     snapshot = partial(_snapshot, collector, SYSTEM_CLOCK.monotonic())
 

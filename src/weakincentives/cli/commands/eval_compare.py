@@ -15,7 +15,7 @@ from ...evals.comparison.halving import halve, round_sizes
 from ...evals.comparison.outcomes import RunOutcomes, stored_outcomes
 from ...evals.datasets.input_files import is_stream
 from ...evals.engine.agents import identity_of
-from ...evals.engine.manifest import criterion_infos
+from ...evals.engine.run_manifest import criterion_infos
 from ...evals.model.redacted_ids import redact_id
 from ...evals.reporting.github import on_github, report_comparison_to_github
 from ...evals.store import RunRecord
@@ -27,11 +27,11 @@ from ..console.comparison import (
     print_warnings,
     read_flips,
 )
-from ..console.documents import write_line
+from ..console.json_output import write_line
 from ..console.streams import print_commands
-from ..console.tables import print_stdout, screen
-from ..console.text import print_stderr
-from ..options.columns import COLUMNS, add_columns
+from ..console.styled_text import print_stderr
+from ..console.text_tables import print_stdout, screen
+from ..options.dataset_columns import COLUMNS, add_columns
 from ..options.execution import DATASET_HELP, add_judge_model, add_model_settings
 from ..options.parsing import allow_intermixed_args, to_argv, whole_number
 from ..options.runs import (

@@ -9,8 +9,8 @@ from ...errors import UsageError
 from ...evals import RunStore
 from ...evals.store import StoredRow
 from ...evals.store.find_rows import rows_of_sample
-from ..console.documents import write_line
-from ..console.tables import print_stdout, screen
+from ..console.json_output import write_line
+from ..console.text_tables import print_stdout, screen
 from ..console.trajectories import trajectories_data, trajectories_text
 from ..options.parsing import whole_number
 from ..options.runs import REFERENCES, add_format, add_store, open_existing_store

@@ -12,7 +12,7 @@ from ... import serde
 from ...errors import UsageError
 from ...evals import EvalResult
 from ...evals.reporting import preference_rows, sft_rows, write_export
-from ..console.text import pluralize, print_stderr
+from ..console.styled_text import pluralize, print_stderr
 from ..options.parsing import non_negative
 from ..options.runs import add_store, open_existing_store
 

@@ -21,10 +21,10 @@ from ..console.comparison import (
     print_warnings,
     read_flips,
 )
-from ..console.documents import write_line
+from ..console.json_output import write_line
 from ..console.streams import print_commands
-from ..console.tables import print_stdout, screen
-from ..console.text import one_line
+from ..console.styled_text import one_line
+from ..console.text_tables import print_stdout, screen
 from ..options.parsing import non_negative, share
 from ..options.runs import (
     RUN_HELP,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ..console.text import one_line
+from ..console.styled_text import one_line
 from ..options.execution import add_tag
 from ..options.parsing import pairs, whole_number
 from ..options.runs import add_store, same_store, store_path

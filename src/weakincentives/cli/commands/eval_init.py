@@ -19,7 +19,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from ...errors import UsageError
-from ..console.text import print_stderr
+from ..console.styled_text import print_stderr
 
 TEMPLATES = {
     "capitals": "questions with short answers (the default)",

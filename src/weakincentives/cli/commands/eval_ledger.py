@@ -11,10 +11,10 @@ from rich.text import Text
 
 from ...evals.audit import LEDGER_STATUSES, Ledger, LedgerEntry, read_ledger
 from ...evals.model.quarantine import load_quarantine
-from ...evals.store.labels import run_title
-from ..console.documents import write_line
-from ..console.tables import columns, print_stdout, screen, without_empty
-from ..console.text import one_line, pluralize, print_stderr
+from ...evals.store.run_titles import run_title
+from ..console.json_output import write_line
+from ..console.styled_text import one_line, pluralize, print_stderr
+from ..console.text_tables import columns, print_stdout, screen, without_empty
 from ..options.parsing import whole_number
 from ..options.runs import (
     add_format,

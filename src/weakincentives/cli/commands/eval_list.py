@@ -15,11 +15,12 @@ from ...evals.model.corrections import Correction
 from ...evals.reporting.documents import correction_data, record_data
 from ...evals.runs.figures import Figures
 from ...evals.store import RunManifest, RunRecord
-from ...evals.store.corrections import corrections_of
-from ...evals.store.labels import agent_labels, experiment_name, run_title, version_labels
+from ...evals.store.run_titles import agent_labels, experiment_name, run_title, version_labels
+from ...evals.store.stored_corrections import corrections_of
 from ...internal.formatting import money
-from ..console.documents import write_line
-from ..console.tables import (
+from ..console.json_output import write_line
+from ..console.styled_text import ago, one_line, print_stderr
+from ..console.text_tables import (
     WIDE,
     columns,
     print_stdout,
@@ -30,7 +31,6 @@ from ..console.tables import (
     tags_text,
     without_empty,
 )
-from ..console.text import ago, one_line, print_stderr
 from ..options.runs import (
     add_format,
     add_run_filters,

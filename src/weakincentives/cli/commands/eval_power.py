@@ -20,9 +20,9 @@ from ...evals.stats import (
     variance_split,
 )
 from ..console.comparison import facts_line, find_runs
-from ..console.documents import write_line
-from ..console.tables import print_stdout, screen
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.json_output import write_line
+from ..console.styled_text import one_line, pluralize, print_stderr
+from ..console.text_tables import print_stdout, screen
 from ..options.parsing import allow_intermixed_args, non_negative, whole_number
 from ..options.runs import RUN_HELP, add_confidence, add_format, add_run, add_store, same_store
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ...errors import UsageError
-from ..console.tables import columns, print_stdout, screen
-from ..console.text import one_line, print_stderr
+from ..console.styled_text import one_line, print_stderr
+from ..console.text_tables import columns, print_stdout, screen
 from ..options.parsing import allow_intermixed_args
 from ..options.runs import add_format
 
@@ -89,7 +89,7 @@ def _refuse(args: Namespace, *names: str) -> None:
 
 def _print(args: Namespace, entries: tuple[QuarantinedSample, ...]) -> None:
     if args.format == "json":
-        from ..console.documents import write_line
+        from ..console.json_output import write_line
 
         fields = ("suite", "sample", "reason", "until", "expired")
         write_line(sys.stdout, [{name: getattr(e, name) for name in fields} for e in entries])

@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ...internal.formatting import file_size
 from ...internal.names import file_name
 from ...view import write_page
-from ..console.text import print_stderr
+from ..console.styled_text import print_stderr
 from ..options.runs import add_run, add_store, open_existing_store
 
 

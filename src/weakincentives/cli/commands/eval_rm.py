@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ...errors import MailboxError, UsageError
-from ...evals.store.labels import run_title
-from ...evals.store.records import RunRecord
-from ..console.text import confirm, one_line, pluralize, print_stderr
+from ...evals.store.run_record import RunRecord
+from ...evals.store.run_titles import run_title
+from ..console.styled_text import confirm, one_line, pluralize, print_stderr
 from ..options.queues import add_queue, cancel_queued, deployment
 from ..options.runs import REFERENCES, add_store, open_existing_store
 

@@ -26,9 +26,9 @@ from ...evals.runs.figures import Figures
 from ...evals.store import RunRecord
 from ...evals.store.overview import overview
 from ...internal.event_loop import run_sync
-from ..console.documents import write_line
-from ..console.progress import console
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.json_output import write_line
+from ..console.progress_bar import console
+from ..console.styled_text import one_line, pluralize, print_stderr
 from ..console.views import lines_of_failures
 from ..options.execution import add_gates, add_judge_model, add_tag
 from ..options.parsing import pairs

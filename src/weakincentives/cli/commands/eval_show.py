@@ -22,19 +22,19 @@ from ...evals.runs import FEW, Interval
 from ...evals.runs.figures import Figures
 from ...evals.store import StoredRow
 from ...evals.store.find_rows import worst
-from ...evals.store.labels import agent_text, commit_text
 from ...evals.store.overview import Overview, overview as read_overview, stored_slices
 from ...evals.store.run_store import RowKind
+from ...evals.store.run_titles import agent_text, commit_text
 from ...internal.formatting import duration
-from ..console.documents import benchmark_data
+from ..console.json_output import benchmark_data
 from ..console.sample_view import show_sample
+from ..console.styled_text import ago, one_line, print_stderr
 from ..console.summary import figures_of, numbers_text, spent
-from ..console.tables import columns, label_width, print_stdout, rate_text, screen
-from ..console.text import ago, one_line, print_stderr
+from ..console.text_tables import columns, label_width, print_stdout, rate_text, screen
 from ..console.views import line_of, lines_of_errors
 from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
-from ..options.selection import filter_of
+from ..options.sample_selection import filter_of
 
 WORST_SAMPLES = 5
 MAX_PARTS = 12  # named parts of an agent's code

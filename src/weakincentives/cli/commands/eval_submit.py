@@ -11,8 +11,8 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ...experiment import BASELINE, Experiment
-from ..console.text import one_line, pluralize, print_stderr
-from ..options.columns import COLUMNS, add_columns
+from ..console.styled_text import one_line, pluralize, print_stderr
+from ..options.dataset_columns import COLUMNS, add_columns
 from ..options.execution import (
     DATASET_HELP,
     add_agent_options,
@@ -82,11 +82,11 @@ def run(args: Namespace) -> int:
     """Record the submission, send it, and print the run id."""
     from ...evals import EvalConfig, EvalRequest, open_store
     from ...evals.distributed import Submission, record_submission, refuse_cancelled
-    from ...evals.engine.manifest import new_run_id
     from ...evals.engine.requirements import check_clusters
+    from ...evals.engine.run_manifest import new_run_id
     from ...evals.model.versions import checked_version
     from ...runtime.mailbox.core.lanes import check_priority
-    from ..options.selection import selected, why_empty
+    from ..options.sample_selection import selected, why_empty
 
     everything, version = _target(args)
     given = settings_of(args)
@@ -139,7 +139,7 @@ def _target(args: Namespace) -> tuple[Dataset[Any, Any], WorkerVersion | None]:
 
     The version is that of a worker with the same options.
     """
-    from ...evals.engine.manifest import version_of
+    from ...evals.engine.run_manifest import version_of
     from ..plan import judge_model, one_suite
     from ..targets import load_dataset
 

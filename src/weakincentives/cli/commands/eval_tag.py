@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from ...errors import UsageError
-from ..console.tables import tags_text
-from ..console.text import one_line
+from ..console.styled_text import one_line
+from ..console.text_tables import tags_text
 from ..options.parsing import allow_intermixed_args, pairs
 from ..options.runs import REFERENCES, add_store, open_existing_store
 

@@ -30,10 +30,11 @@ from ...evals.reporting.documents import record_data
 from ...evals.runs import Interval
 from ...evals.runs.figures import Figures
 from ...evals.store import RunRecord
-from ...evals.store.labels import agent_label, experiment_name, judge_model_name, version_labels
+from ...evals.store.run_titles import agent_label, experiment_name, judge_model_name, version_labels
 from ..console.comparison import COLOURS, measure_data, p_value_text
-from ..console.documents import write_line
-from ..console.tables import (
+from ..console.json_output import write_line
+from ..console.styled_text import ago, one_line, print_stderr
+from ..console.text_tables import (
     WIDE,
     columns,
     print_stdout,
@@ -44,7 +45,6 @@ from ..console.tables import (
     tags_text,
     without_empty,
 )
-from ..console.text import ago, one_line, print_stderr
 from ..options.parsing import whole_number
 from ..options.runs import (
     add_confidence,

@@ -10,9 +10,9 @@ from typing import Any
 from ...evals import EvalResult
 from ...evals.comparison.vendors import VendorComparison, compare_vendors
 from ...evals.runs import Interval
-from ..console.documents import write_line
-from ..console.tables import print_stdout, rate_text, screen, two_columns
-from ..console.text import one_line
+from ..console.json_output import write_line
+from ..console.styled_text import one_line
+from ..console.text_tables import print_stdout, rate_text, screen, two_columns
 from ..options.parsing import share
 from ..options.runs import REFERENCES, add_confidence, add_format, add_store, open_existing_store
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import DatasetError, UsageError, short_repr
 from ...evals import Criterion, EvalContext, Sample, Score, criterion, llm_judge
-from ...evals.datasets.columns import Columns
+from ...evals.datasets.column_names import Columns
 from ...evals.judges import Calibration, calibrate
 from ...evals.judges.calibration import Labelled
 from ...evals.loaders import iter_rows
@@ -20,9 +20,9 @@ from ...evals.review.label_files import LABELS
 from ...evals.store.human_labels import add_labels, criterion_of
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import verdict_word
-from ..console.documents import write_line
-from ..console.text import one_line, print_stderr
-from ..options.columns import add_columns, columns_of
+from ..console.json_output import write_line
+from ..console.styled_text import one_line, print_stderr
+from ..options.dataset_columns import add_columns, columns_of
 from ..options.execution import DATASET_HELP, add_model_settings
 from ..options.parsing import login_name
 from ..options.runs import REFERENCES, add_format, add_store, open_existing_store, same_store

@@ -15,8 +15,8 @@ from ...evals.review import JudgeTrial, try_judge
 from ...evals.review.improvement import TrialRow
 from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import verdict_word
-from ..console.documents import write_line
-from ..console.text import one_line, print_stderr
+from ..console.json_output import write_line
+from ..console.styled_text import one_line, print_stderr
 from ..options.execution import add_model_settings
 from ..options.parsing import whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store

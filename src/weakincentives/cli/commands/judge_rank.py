@@ -25,11 +25,11 @@ from ...evals.judges.ranking import bias_lines, common_attempts
 from ...evals.model.corrections import interval_words
 from ...evals.reporting.documents import interval_data
 from ...evals.store import RunRecord
-from ...evals.store.labels import agent_labels
+from ...evals.store.run_titles import agent_labels
 from ...internal.formatting import money, pluralize
-from ..console.documents import write_line
-from ..console.tables import columns, print_stdout, rate_text, screen
-from ..console.text import one_line, print_stderr
+from ..console.json_output import write_line
+from ..console.styled_text import one_line, print_stderr
+from ..console.text_tables import columns, print_stdout, rate_text, screen
 from ..options.execution import add_model_settings
 from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import (

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from ...evals.review import draw_for_labels, write_label_file
 from ...evals.review.label_files import check_label_file
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.styled_text import one_line, pluralize, print_stderr
 from ..options.parsing import whole_number
 from ..options.runs import add_run, add_store, open_existing_store, same_store
 

@@ -34,9 +34,9 @@ from ...evals.review.labelling import check_reviewer
 from ...evals.review.queue import DEFAULT_LENGTH
 from ...evals.runs import Interval, ends_text, rate_ends
 from ...evals.store import RunManifest
-from ...evals.store.labels import run_title
+from ...evals.store.run_titles import run_title
 from ...internal.formatting import verdict_word
-from ..console.documents import write_line
+from ..console.json_output import write_line
 from ..console.review_screen import (
     ReviewView,
     keyboard,
@@ -45,8 +45,8 @@ from ..console.review_screen import (
     show_help,
     show_item,
 )
-from ..console.tables import columns, print_stdout, screen
-from ..console.text import one_line, pluralize, print_stderr
+from ..console.styled_text import one_line, pluralize, print_stderr
+from ..console.text_tables import columns, print_stdout, screen
 from ..options.parsing import login_name, whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ...errors import UsageError
-from ..console.text import print_stderr
+from ..console.styled_text import print_stderr
 from ..options.parsing import whole_number
 from ..options.runs import add_store, store_path
 

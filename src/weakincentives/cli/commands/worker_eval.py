@@ -58,7 +58,7 @@ def run(args: Namespace) -> int:
 
 def _make_loop(args: Namespace, context: WorkerContext) -> EvalLoop[Any, Any, Any]:
     from ...evals import EvalLoop, EvalLoopConfig
-    from ...evals.engine.manifest import version_of
+    from ...evals.engine.run_manifest import version_of
     from ...runtime.agent.main_loop import MainLoopRequest
     from ..plan import check_api_key, judge_model
 

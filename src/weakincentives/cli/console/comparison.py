@@ -39,14 +39,14 @@ from ...evals.comparison.outcomes import report_outcomes, stored_outcomes
 from ...evals.reporting.documents import figures_data
 from ...evals.reporting.export import inline
 from ...evals.runs import FEW
-from ...evals.store.labels import agent_labels, version_labels
-from ...internal.differences import DiffPart
+from ...evals.store.run_titles import agent_labels, version_labels
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import duration, verdict_word
 from ...internal.matching import ANSWER_STEPS
+from ...internal.text_differences import DiffPart
 from ..options.runs import open_existing_store
-from .tables import WIDE, columns, label_width, rate_text, rate_title, table_width, tags_text
-from .text import one_line, pluralize, print_stderr
+from .styled_text import one_line, pluralize, print_stderr
+from .text_tables import WIDE, columns, label_width, rate_text, rate_title, table_width, tags_text
 
 COLOURS = {"better": "green", "worse": "red", "none": "dim"}
 DIFF_COLOURS = {"same": "", "removed": "red", "added": "green"}

@@ -21,8 +21,8 @@ from ...evals import EvalResult
 from ...evals.store.human_labels import HumanLabel, verdict_on
 from ...internal.escaping import escape_control_chars
 from ...internal.formatting import pretty, verdict_word
-from .tables import screen
-from .text import COLOURS, one_line
+from .styled_text import COLOURS, one_line
+from .text_tables import screen
 
 KEYS: Mapping[str, str] = {
     "p": "pass",

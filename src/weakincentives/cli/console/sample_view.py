@@ -31,9 +31,9 @@ from ...evals.store.find_rows import rows_of_sample
 from ...internal.escaping import as_text, escape_control_chars
 from ...internal.formatting import cost_text, duration, events_of, pretty, tokens_text
 from ...secrets import redact, shorten
-from .documents import write_line
-from .tables import print_stdout, screen
-from .text import COLOURS, one_line, print_stderr
+from .json_output import write_line
+from .styled_text import COLOURS, one_line, print_stderr
+from .text_tables import print_stdout, screen
 
 MAX_EVENT_CHARS = 400
 MAX_CHARS = 20_000  # per text, unless --full

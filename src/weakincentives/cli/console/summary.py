@@ -16,8 +16,8 @@ from ...evals.reporting.usage import usage_of
 from ...evals.runs import EpochStats, Interval, ends_text
 from ...evals.store import Overview, StoredRow
 from ...internal.formatting import duration
-from .tables import two_columns
-from .text import one_line, pluralize
+from .styled_text import one_line, pluralize
+from .text_tables import two_columns
 from .views import lines_of_errors, lines_of_failures
 
 MAX_FLAKY = 8  # samples that are listed

@@ -13,13 +13,13 @@ from ...evals import EvalResult
 from ...evals.comparison import AlignedStep, Step, Work, align, divergence
 from ...evals.comparison.flips import contrast_reason
 from ...evals.reporting.export import verdict_of
-from ...internal.differences import word_diff
 from ...internal.escaping import as_text
 from ...internal.matching import ANSWER_STEPS
+from ...internal.text_differences import word_diff
 from ...secrets import shorten
 from .comparison import TOO_MUCH_TEXT, diff_text
-from .tables import label_width
-from .text import COLOURS, one_line
+from .styled_text import COLOURS, one_line
+from .text_tables import label_width
 
 MAX_CHARS = 300  # per text, unless --full
 MARKS = {

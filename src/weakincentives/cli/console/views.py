@@ -11,8 +11,8 @@ from rich.text import Text
 from ...evals import EvalResult, why_failed
 from ...evals.analysis import ErrorGroup
 from ...evals.reporting.export import verdict_of
-from .tables import label_width
-from .text import COLOURS, one_line, pluralize
+from .styled_text import COLOURS, one_line, pluralize
+from .text_tables import label_width
 
 MAX_REASON_LINES = 6
 MAX_ERROR_GROUPS = 5

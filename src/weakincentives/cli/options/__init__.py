@@ -3,7 +3,7 @@
 parsing    numbers, shares and `key=value` pairs; options as words again
 execution  which agent, how it runs, gates and output
 settings   the fields of `EvalConfig`
-selection  which samples of a dataset
+sample_selection  which samples of a dataset
 runs       the run store, and which run in it
 queues     the mailboxes of a deployment, named by one URL
 """

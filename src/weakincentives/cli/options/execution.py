@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
-from .columns import COLUMNS, add_columns
+from .dataset_columns import COLUMNS, add_columns
 from .parsing import confidence, minimum, non_negative, share, to_argv, whole_number
 from .settings import OPTIONS_OF_SETTINGS, add_setting, add_settings
 

@@ -1,10 +1,10 @@
 """Import results of other systems as reports and stored runs, without their packages.
 
-store           a report as a run of the store
+import_to_store  a report as a run of the store
 detect          which system wrote a file
 files           open and read a file within limits
-attempts        which results are repeats of a sample, and what a file says about its end
-reading         values and results, as the readers share them
+imported_attempts  which results are repeats of a sample, and what a file says about its end
+imported_values  values and results, as the readers share them
 inspect         `.eval` and `.json` logs of Inspect AI
 promptfoo       results of promptfoo, and of OpenAI Evals exported for it
 pydantic_evals  reports of pydantic-evals
@@ -19,6 +19,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .detect import detect_format as detect_format
+    from .import_to_store import (
+        FORMATS as FORMATS,
+        agent_and_model as agent_and_model,
+        read_reports as read_reports,
+        read_results as read_results,
+        store_report as store_report,
+        store_reports as store_reports,
+    )
     from .inspect import read_inspect as read_inspect
     from .k2 import (
         load_k2_requests as load_k2_requests,
@@ -30,14 +38,6 @@ if TYPE_CHECKING:
     from .promptfoo import read_promptfoo as read_promptfoo
     from .pydantic_evals import read_pydantic_evals as read_pydantic_evals
     from .simple_evals import read_simple_evals as read_simple_evals
-    from .store import (
-        FORMATS as FORMATS,
-        agent_and_model as agent_and_model,
-        read_reports as read_reports,
-        read_results as read_results,
-        store_report as store_report,
-        store_reports as store_reports,
-    )
     from .verifiers import read_verifiers as read_verifiers
 else:
     from ...internal.lazy import lazy_names as _lazy_names

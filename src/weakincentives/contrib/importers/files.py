@@ -34,7 +34,7 @@ from ...evals.datasets.formats import (
     open_plain,
     optional,
 )
-from ...evals.datasets.records import Defect, not_utf8
+from ...evals.datasets.sample_records import Defect, not_utf8
 from ...internal.closing import Closing
 
 MAX_BYTES = 1 << 30

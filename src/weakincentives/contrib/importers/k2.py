@@ -20,9 +20,9 @@ from ...errors import UsageError, short_repr
 from ...evals import Dataset, EvalReport, EvalResult, Sample, Score, Trajectory
 from ...evals.benchmarks import benchmark
 from ...evals.evaluators.tool_calls import tool_call_facts, tool_schema_accuracy
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import chat_message, expecting
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import chat_message, expecting
 
 
 def load_k2_requests(path: Path | str) -> Dataset[Any, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import ImportedOutcome, content_text, expecting, finite_or_none, result_of
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import ImportedOutcome, content_text, expecting, finite_or_none, result_of
 
 
 def read_langsmith(path: Path | str | ResultFile) -> EvalReport[Any]:

@@ -14,9 +14,9 @@ from typing import Any
 from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import (
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import (
     ImportedOutcome,
     chat_message,
     content_text,

@@ -16,9 +16,9 @@ from typing import Any
 from ...chat import ChatMessage, TokenUsage
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Sample, Score, Trajectory
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import ImportedOutcome, content_text, expecting, finite_or_none, result_of
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import ImportedOutcome, content_text, expecting, finite_or_none, result_of
 
 _ERROR = 2  # `failureReason`: 0 none, 1 an assertion, 2 an error
 _EXPECTED = ("expected", "answer", "reference", "ideal", "__expected")

@@ -16,9 +16,9 @@ from typing import Any
 
 from ...chat import TokenUsage
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import (
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import (
     ImportedOutcome,
     expecting,
     finite_or_none,

@@ -16,9 +16,9 @@ from typing import Any
 
 from ...errors import short_repr
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import chat_message, expecting, json_object
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import chat_message, expecting, json_object
 
 _LINE = r"<p>\s*{}:\s*(.*?)\s*</p>"
 _SCORE, _CORRECT, _EXTRACTED = (

@@ -21,9 +21,9 @@ from typing import Any
 from ...chat import ChatMessage, TokenTrace, TokenUsage
 from ...errors import UsageError
 from ...evals import EvalReport, EvalResult, Metric, Sample, Score, Trajectory
-from .attempts import ImportedAttempt, report_of
 from .files import ResultFile
-from .reading import chat_message, expecting, finite_or_none, last_reply
+from .imported_attempts import ImportedAttempt, report_of
+from .imported_values import chat_message, expecting, finite_or_none, last_reply
 
 _INFRASTRUCTURE = ("Provider", "Sandbox", "Interception", "Tunnel", "Env")
 

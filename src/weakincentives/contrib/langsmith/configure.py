@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import UsageError, short_repr
 from ...internal.closing import Closing
 from ...runtime import tracing
-from .client import OwnClient, checked_key, environment, imported
+from .langsmith_client import OwnClient, checked_key, environment, imported
 from .sender import Sender
 from .tracer import SpanTracer
 

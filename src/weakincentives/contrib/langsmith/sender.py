@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...secrets import logger_for, redact_message
-from .client import imported
-from .runs import as_langsmith_run, example_of, facts_of_run, feedback_on, summary_of
+from .langsmith_client import imported
+from .langsmith_runs import as_langsmith_run, example_of, facts_of_run, feedback_on, summary_of
 from .tracer import Place, SpanNode, at
 
 logger = logger_for("weakincentives.contrib.langsmith")

@@ -34,7 +34,7 @@ from .attributes import (
     start_attributes,
     start_content,
 )
-from .export import BackgroundExecutor, Export, missing_package
+from .span_export import BackgroundExecutor, Export, missing_package
 
 SCOPE = "weakincentives"
 _TRACE_ROOTS = ("request", "sample")  # the kinds that start a trace

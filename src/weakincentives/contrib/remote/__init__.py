@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .runner import run_remote as run_remote
+    from .remote_runner import run_remote as run_remote
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 

@@ -23,7 +23,7 @@ from ...evals import Dataset, EvalContext, Sample, Trajectory, criterion
 from ...evals.engine.agents import Agent, AgentOutput, current, name_agent
 from ...evals.evaluators import EvaluatorFunction
 from ...rollouts import Endpoint
-from ..importers.reading import chat_message
+from ..importers.imported_values import chat_message
 from .scores import rollout_with_rewards
 from .service import EnvironmentService
 

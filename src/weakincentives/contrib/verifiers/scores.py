@@ -16,7 +16,7 @@ from ...chat import TokenTrace
 from ...errors import EvaluatorError, ProviderError, WinkError
 from ...evals import Sample, Score, Trajectory
 from ...evals.evaluators.environments import ENVIRONMENT_SCORE, ENVIRONMENT_SCORE_ERROR
-from ..importers.reading import finite_or_none
+from ..importers.imported_values import finite_or_none
 from ..importers.verifiers import (
     problem_of_rollout,
     score_of_trace,

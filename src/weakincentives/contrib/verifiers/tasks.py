@@ -16,7 +16,7 @@ from ...errors import EvaluatorError, MissingExtraError
 from ...evals import Criterion, EvalContext, Sample, Score, Trajectory, criterion
 from ...evals.evaluators import EvaluatorFunction
 from ...internal.threads import in_thread
-from ..importers.reading import chat_message
+from ..importers.imported_values import chat_message
 from ..importers.verifiers import score_of_trace
 
 

@@ -9,10 +9,8 @@ from ...errors import UsageError
 from ...internal.event_loop import run_sync
 from .._types import Dataset, EvalConfig
 from ..runs.figures import run_figures
-from ..store.records import scope_of
-from .ledger import MIN_RUNS, read_ledger, runs_of_suite
-from .probes import PROBES, CriterionSpread, ProbeRun, applicable_criterion, run_probe
-from .report import (
+from ..store.run_record import scope_of
+from .audit_report import (
     AuditedSample,
     AuditReport,
     Finding,
@@ -20,11 +18,13 @@ from .report import (
     Verdict,
     invalid_verdicts,
 )
+from .ledger import MIN_RUNS, read_ledger, runs_of_suite
+from .probes import PROBES, CriterionSpread, ProbeRun, applicable_criterion, run_probe
 from .texts import text_findings
 
 if TYPE_CHECKING:
     from ..engine.suite import EvalSuite
-    from ..store.records import RunRecord
+    from ..store.run_record import RunRecord
     from ..store.run_store import RunStore
 
 _STORED_RUNS = 3  # runs that are read to see whether criteria vary

@@ -22,10 +22,10 @@ from ...errors import UsageError
 from ...experiment import BASELINE
 from ..comparison.comparability import describe_differences
 from ..runs.table import TableRow
-from ..store.labels import run_title
 from ..store.manifest import RunManifest
-from ..store.records import RunRecord
+from ..store.run_record import RunRecord
 from ..store.run_store import RunStore
+from ..store.run_titles import run_title
 
 LedgerStatus = Literal["flaky", "broken", "dead", "saturated"]
 LEDGER_STATUSES: tuple[LedgerStatus, ...] = ("flaky", "broken", "dead", "saturated")

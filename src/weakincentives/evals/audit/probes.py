@@ -21,7 +21,7 @@ from ..evaluators.criteria import Criterion
 from ..evaluators.signatures import match_signature
 from ..model.explain import why_failed
 from ..model.result import EvalResult, criterion_values
-from .report import AuditedSample, Finding, ProbeScore
+from .audit_report import AuditedSample, Finding, ProbeScore
 from .texts import all_text
 
 _ALL_MUST_PASS = ("all_of", "composite")  # parts of these can be left out

@@ -9,8 +9,8 @@ from typing import Any
 
 from .._types import Sample
 from ..model.grouping import group_values
+from .audit_report import AuditedSample, Finding
 from .near_duplicates import near_duplicate_groups
-from .report import AuditedSample, Finding
 
 CANARY = "canary"  # the key of the metadata
 _MIN_LEAK_CHARS = 4  # shorter answers, such as yes and no, occur in any input

@@ -1,7 +1,7 @@
 """The benchmarks of OpenAI's simple-evals: read their files, score their answers.
 
 catalog    the benchmarks by name, each with ten rows of our own in `rows/`
-formats    the public files, as datasets
+benchmark_formats  the public files, as datasets
 answers    letters, numbers, DROP's F1
 extraction MMLU's, GPQA's and MGSM's answers, exactly as simple-evals reads them
 code       Python code against tests, in a process with limits

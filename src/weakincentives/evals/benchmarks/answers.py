@@ -16,7 +16,7 @@ from typing import Any
 from unicodedata import normalize
 
 from ...errors import EvaluatorError, short_repr
-from ...internal.differences import excerpt
+from ...internal.text_differences import excerpt
 from .._types import Metric, Score
 from ..evaluators.criteria import built_in
 

@@ -14,9 +14,9 @@ from ..evaluators.criteria import Criterion
 from ..evaluators.math import math_equal
 from ..evaluators.tool_calls import tool_schema_accuracy
 from .answers import drop_f1
+from .benchmark_formats import read_benchmark
 from .code import python_tests
 from .extraction import gpqa, mgsm, mmlu
-from .formats import read_benchmark
 from .judged import browsecomp, healthbench, simpleqa
 
 _ROWS = Path(__file__).parent / "rows"

@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any
 
 from ...errors import EvaluatorError, short_repr
-from ...internal.differences import excerpt
+from ...internal.text_differences import excerpt
 from ...rollouts import Trajectory
 from .._types import Sample, Score
 from ..evaluators.criteria import built_in
 from .answers import checked_text
-from .formats import ANSWER_WORDS
+from .benchmark_formats import ANSWER_WORDS
 
 # `~` stands for white space. The first of them that a letter follows decides, wherever it is.
 _MARKS = (

@@ -1,13 +1,13 @@
 """Is B better than A? Comparisons of runs, baselines and gates.
 
 outcomes       what a comparison needs of a run
-baselines      several runs pooled, and saved as a file
+baseline_files  several runs pooled, and saved as a file
 comparability  which runs can be compared, and what differs between others
 columns        the outcomes of a run by column, about 150 bytes each
 measures       the difference in one number of two runs
 compare        `compare_runs`
 corrected      the difference that people would see, by their labels
-result         `RunComparison`, and its verdict in words
+run_comparison  `RunComparison`, and its verdict in words
 alignment      the steps of two trajectories side by side, and where they first diverge
 flips          what changed in samples whose verdict changed
 matrix         two and more runs side by side, sample by sample
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         flip_divergences as flip_divergences,
         steps_of as steps_of,
     )
-    from .baselines import (
+    from .baseline_files import (
         load_baseline as load_baseline,
         pool_outcomes as pool_outcomes,
         save_baseline as save_baseline,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         sample_matrix as sample_matrix,
     )
     from .outcomes import RunOutcomes as RunOutcomes, sample_clusters as sample_clusters
-    from .result import (
+    from .run_comparison import (
         Flip as Flip,
         Measure as Measure,
         RunComparison as RunComparison,

@@ -21,7 +21,7 @@ from ...internal.matching import ANSWER_STEPS, Pairs, Work, equal_ends, gaps, ma
 from ...rollouts import Trajectory
 from ..model.grouping import group_values
 from .flips import Source, results_of
-from .result import Flip, RunComparison
+from .run_comparison import Flip, RunComparison
 
 _MAX_CELLS = 40_000  # in the table of costs: 200 by 200 steps, about 10 ms
 _READING = 20  # work for a step of a trajectory, before it is aligned

@@ -38,7 +38,7 @@ from .outcomes import (
     outcomes_of,
     sample_clusters,
 )
-from .result import Flip, Measure, Pairing, RowKey, RunComparison, SliceComparison
+from .run_comparison import Flip, Measure, Pairing, RowKey, RunComparison, SliceComparison
 
 
 def compare_runs(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...errors import UsageError, short_repr
-from ...internal.differences import DiffPart, word_diff
 from ...internal.escaping import as_text
 from ...internal.matching import ANSWER_STEPS, Work
+from ...internal.text_differences import DiffPart, word_diff
 from ...secrets import shorten
 from ..model.explain import FailedCriterion, why_failed
 from ..model.redacted_ids import redact_id
@@ -17,7 +17,7 @@ from ..model.result import EvalResult
 from ..runs.report import EvalReport
 from ..store.run_store import RunStore
 from .outcomes import RunOutcomes
-from .result import Flip, RowKey, RunComparison
+from .run_comparison import Flip, RowKey, RunComparison
 
 MAX_OUTPUT_CHARS = 2_000
 _MAX_REASON_CHARS = 1_000

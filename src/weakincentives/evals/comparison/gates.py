@@ -27,11 +27,11 @@ from ..stats.distributions import normal_quantile
 from ..stats.intervals import Interval
 from ..stats.pass_rate import rate_ends
 from ..stats.power import samples_needed, samples_needed_flips, samples_needed_margin
-from ..store.records import RunRecord
+from ..store.run_record import RunRecord
 from .comparability import comparison_blockers
 from .compare import compare_runs
 from .outcomes import RunOutcomes
-from .result import Measure, RunComparison
+from .run_comparison import Measure, RunComparison
 
 PASSED = "passed"  # the name of the pass rate of the whole, among those of criteria
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from ...errors import UsageError, short_repr
 from .outcomes import LEFT_OUT, RunOutcomes
-from .result import RowKey
+from .run_comparison import RowKey
 
 MatrixKind = Literal["different", "broken", "fixed", "failing", "all"]
 

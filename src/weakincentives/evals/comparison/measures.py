@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..stats.basic import mean, means_by_name, std
 from ..stats.differences import Difference, paired_difference, unpaired_difference
 from ..stats.power import minimum_detectable_effect, minimum_detectable_flips
-from .result import Measure, Pairing
+from .run_comparison import Measure, Pairing
 
 Places = int | tuple[int, ...]
 """The index of a row in its run, or the indexes of the rows of a sample."""

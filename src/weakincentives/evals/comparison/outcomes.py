@@ -20,7 +20,7 @@ from ..runs.figures import Figures, run_figures
 from ..runs.report import EvalReport
 from ..runs.scope import EVERY_ROW, Scope
 from ..runs.table import RunTable
-from ..store.records import scope_of
+from ..store.run_record import scope_of
 from ..store.run_store import RunStore
 from .corrected import JudgedRun, judged_run
 

@@ -24,8 +24,8 @@ from ..stats.basic import mean, p_text
 from ..stats.intervals import Interval
 from ..stats.multiplicity import holm
 from ..stats.trends import ChangePoint, Trend, change_point, linear_trend
-from ..store.labels import agent_label
 from ..store.run_store import RunStore
+from ..store.run_titles import agent_label
 from .outcomes import (
     LEFT_OUT,
     RunOutcomes,

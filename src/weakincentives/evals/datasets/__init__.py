@@ -2,9 +2,9 @@
 
 input_files  open a file, a pipe or standard input
 formats      which format and compression a file has, and where a record begins
-records      one JSON record to a value, or a defect with its location
-columns      which column of a row is the input of a sample, its expected output, its id
-tables       CSV, TSV and Parquet
+sample_records  one JSON record to a value, or a defect with its location
+column_names  which column of a row is the input of a sample, its expected output, its id
+tabular_files  CSV, TSV and Parquet
 yaml_files   YAML
 type_info    what a type says about the JSON that fills it
 reader       `read_rows`, `read_samples`: everything above put together

@@ -24,7 +24,7 @@ import msgspec
 
 from ...errors import DatasetError, MissingExtraError
 from .input_files import STDIN, input_path, is_stream, open_input
-from .records import Defect, explain, masked, not_utf8, too_deep
+from .sample_records import Defect, explain, masked, not_utf8, too_deep
 
 Format: TypeAlias = Literal["csv", "json", "jsonl", "parquet", "tsv", "yaml"]
 Record: TypeAlias = tuple[int, str, bytes]

@@ -19,9 +19,9 @@ import msgspec
 
 from ... import serde
 from ...errors import SerializationError, UsageError, short_repr
-from .columns import Columns, SampleColumns, is_plain_sample
+from .column_names import Columns, SampleColumns, is_plain_sample
 from .formats import Format, Record, Source, dataset_name, format_of, json_records, jsonl_records
-from .records import (
+from .sample_records import (
     Defect,
     decode_record,
     fields_of,
@@ -32,7 +32,7 @@ from .records import (
     raw_object,
     refuse_repeated,
 )
-from .tables import Row, csv_rows, parquet_rows
+from .tabular_files import Row, csv_rows, parquet_rows
 from .type_info import refuse_unfillable
 from .yaml_files import yaml_records
 

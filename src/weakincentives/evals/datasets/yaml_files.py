@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ... import serde
 from ...errors import SerializationError
 from .formats import READ_ERRORS, Record, Source, optional
-from .records import Defect, explain, not_utf8
+from .sample_records import Defect, explain, not_utf8
 
 _RESOLVED = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),

@@ -23,7 +23,7 @@ from ...runtime import tracing
 from ...runtime.mailbox.core.envelope import pack, unpack
 from ...runtime.mailbox.core.lanes import lane_headers
 from .._types import Dataset, EvalConfig, EvalRequest, Sample
-from ..engine.manifest import build_manifest
+from ..engine.run_manifest import build_manifest
 from ..engine.tasks import DatasetDigest
 from ..model.quarantine import load_quarantine
 from ..model.redacted_ids import redact_id

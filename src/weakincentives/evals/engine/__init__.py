@@ -14,7 +14,7 @@ engine          concurrency, budgets, stopping; the theory of operation is there
 fingerprint     versions of evaluators
 source_files    first-party source files: what they bind, use and import
 identity        versions of agents, by the code that they reach
-manifest        what a run is, stored before it starts
+run_manifest    what a run is, stored before it starts
 row_writer      rows on their way to the store, with back-pressure
 resume          which stored rows of a run still count
 rescoring       score stored rows again

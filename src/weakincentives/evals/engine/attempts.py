@@ -159,7 +159,7 @@ def _retry_delay(outcome: AttemptOutcome, number: int, max_retries: int) -> floa
         or (getattr(failure, "retry_after", None) or 0.0) > MAX_RETRY_AFTER_SECONDS
     ):
         return None
-    from ...adapters.retry import RetryPolicy  # here, since few attempts are retried
+    from ...adapters.provider_retry import RetryPolicy  # here, since few attempts are retried
 
     return RetryPolicy().delay(number, failure, random.random())
 

@@ -49,7 +49,7 @@ from .._types import stops_early
 from ..model.redacted_ids import redact_id
 from ..model.result import EvalResult
 from ..runs.tally import Tally
-from ..store.records import StopReason
+from ..store.run_record import StopReason
 from .attempts import AttemptOutcome, RunSpec, error_without_attempt, run_attempt
 from .tasks import Task, open_task_source, sample_digest
 

@@ -29,14 +29,14 @@ from ..evaluators.criteria import Criterion
 from ..model.result import EvalResult
 from ..store.deaths import Deaths, InFlightFile
 from ..store.manifest import RunManifest
-from ..store.records import RunRecord, StopReason
+from ..store.run_record import RunRecord, StopReason
 from ..store.run_store import RunStore
 from ..store.stored_row import StoredRow
 from .attempts import rescore_result
 from .fingerprint import criteria_fingerprint
-from .manifest import criterion_infos, git_commit, new_run_id, packages
 from .requirements import check_requirements
 from .row_writer import RowWriter
+from .run_manifest import criterion_infos, git_commit, new_run_id, packages
 
 _PAGE_ROWS = 50  # read at a time
 

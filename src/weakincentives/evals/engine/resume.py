@@ -18,7 +18,7 @@ from ..model.redacted_ids import redact_id
 from ..model.versions import changed_parts
 from ..store.deaths import Deaths, noted_id
 from ..store.manifest import EarlierAgent, RunManifest
-from ..store.records import not_counted_line
+from ..store.run_record import not_counted_line
 from ..store.run_store import RunStore
 from ..store.stored_row import KeyState, RowKey, StoredRow
 from .engine import Reused, sample_digest

@@ -30,10 +30,10 @@ from ...runtime import tracing
 from ...secrets import logger_for
 from .._types import Dataset, EvalConfig, Sample
 from ..built_ins import Evaluators, as_criterion
-from ..model.events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from ..model.explain import type_mismatch
 from ..model.quarantine import quarantine_line, split_by_date
 from ..model.result import EvalResult
+from ..model.run_events import EvalRunCompleted, EvalRunStarted, SampleEvaluated
 from ..runs.report import EvalReport
 from .agents import SnapshotTimes, agent_of, check_models, endpoint_agent, versions_before
 from .attempts import AttemptOutcome
@@ -280,7 +280,7 @@ class Run(RunSpec):
             raise UsageError(f"run {self.run_id} was cancelled before it began")
 
     def _build_manifest(self) -> RunManifest:
-        from .manifest import build_manifest
+        from .run_manifest import build_manifest
 
         return build_manifest(
             self.run_id,
@@ -355,7 +355,7 @@ def _kept_decision(earlier: RunManifest) -> Decision | None:
 
 
 def _new_run_id() -> str:
-    from .manifest import new_run_id
+    from .run_manifest import new_run_id
 
     return new_run_id()
 
@@ -406,7 +406,7 @@ def _mixed_versions(run: Run) -> str:
 
 def _corrections(store: RunStore, run_id: str) -> tuple[Correction, ...]:
     """Return what people's labels say about the judges of a stored run."""
-    from ..store.corrections import corrections_of
+    from ..store.stored_corrections import corrections_of
 
     # Without any, the manifest need not be read back.
     if not store.people.exist("calibrations"):

@@ -217,7 +217,7 @@ class EvalSuite(Generic[InputT, OutputT, ExpectedT]):
     @property
     def version(self) -> WorkerVersion:
         """The version of agent and evaluators, which `submit_dataset(expect=...)` takes."""
-        from .manifest import version_of
+        from .run_manifest import version_of
 
         return version_of(agent_of(self.prompt, adapter=self.adapter), self.evaluator, self.adapter)
 

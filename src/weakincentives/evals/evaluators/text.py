@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from ...errors import EvaluatorError
-from ...internal.differences import first_difference
+from ...internal.text_differences import first_difference
 
 MAX_CELLS = 100_000**2  # of the table of an edit distance
 Normalization = Literal["case", "whitespace", "punctuation", "accents", "articles"]

@@ -18,7 +18,7 @@ from ...prompt import MarkdownSection, PromptTemplate
 from ...runtime.metering import Meter
 from .._judge import Answer, JudgeAdapter, Question, QuotedSection, judge_adapter
 from .._types import Sample
-from ..evaluators.slots import text_of
+from ..evaluators.template_slots import text_of
 
 if TYPE_CHECKING:
     from ...rollouts import Endpoint

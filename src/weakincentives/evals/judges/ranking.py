@@ -24,7 +24,7 @@ from ...internal.event_loop import run_sync
 from ...internal.formatting import pluralize
 from ...runtime.metering import Meter
 from .._types import Sample
-from ..evaluators.slots import text_of
+from ..evaluators.template_slots import text_of
 from ..model.corrections import interval_words
 from ..model.result import EvalResult
 from ..runs.report import EvalReport

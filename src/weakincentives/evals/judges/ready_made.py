@@ -11,7 +11,7 @@ from typing import Any
 
 from .._judge import JudgeModel, Scale, llm_judge
 from ..evaluators.criteria import Criterion
-from ..evaluators.slots import Sees, Source
+from ..evaluators.template_slots import Sees, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from .._judge import (
 from .._types import EvalContext, Sample, Score
 from ..evaluators.combine import combine_scores
 from ..evaluators.criteria import Criterion, built_in
-from ..evaluators.slots import Sees
+from ..evaluators.template_slots import Sees
 
 _TASK = MarkdownSection[JudgeParams](
     title="Evaluation Task",

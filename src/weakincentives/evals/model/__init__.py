@@ -4,10 +4,10 @@ result        `EvalResult`
 decision      what a run knew when its rule stopped it
 selection     samples that were drawn by strata
 explain       why a sample failed, in words
-errors        errors in groups, by type and place
+error_groups  errors in groups, by type and place
 corrections   the pass rate of a judge, corrected by people's labels
 grouping      grouping by a key, and slices by metadata
-events        the events that a run publishes on its bus
+run_events    the events that a run publishes on its bus
 versions      the versions of agent and evaluators behind the results of a queue
 quarantine    samples that do not count until a date
 redacted_ids  sample ids without secrets, still distinct
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from ...internal.error_details import ErrorDetails as ErrorDetails
     from .._types import clustered_by as clustered_by, stops_early as stops_early
     from .corrections import Correction as Correction
-    from .events import (
-        EvalRunCompleted as EvalRunCompleted,
-        EvalRunStarted as EvalRunStarted,
-        SampleEvaluated as SampleEvaluated,
-    )
     from .explain import (
         FailedCriterion as FailedCriterion,
         failed_criteria as failed_criteria,
@@ -36,6 +31,11 @@ if TYPE_CHECKING:
         remove_quarantine as remove_quarantine,
     )
     from .result import ErrorSource as ErrorSource, EvalResult as EvalResult
+    from .run_events import (
+        EvalRunCompleted as EvalRunCompleted,
+        EvalRunStarted as EvalRunStarted,
+        SampleEvaluated as SampleEvaluated,
+    )
     from .versions import WorkerNotice as WorkerNotice, WorkerVersion as WorkerVersion
 else:
     from ...internal.lazy import lazy_names as _lazy_names

@@ -17,9 +17,9 @@ from ..model.explain import failed_criteria, why_failed
 from ..model.result import EvalResult
 from ..runs import EpochStats, Interval
 from ..runs.figures import Figures
-from ..store.labels import commit_text
 from ..store.overview import Overview
-from ..store.records import RunRecord
+from ..store.run_record import RunRecord
+from ..store.run_titles import commit_text
 from .export import verdict_of
 
 

@@ -35,14 +35,14 @@ from ...errors import MissingExtraError, StoreError, UsageError
 from ...internal.atomic_write import write_whole
 from ...internal.escaping import as_text, escape_control_chars, spreadsheet_cells as _safe
 from ..comparison.gates import GateResult
-from ..model.errors import ErrorGroup
+from ..model.error_groups import ErrorGroup
 from ..model.explain import why_failed
 from ..model.result import EvalResult, criterion_values
 from ..model.versions import UNKNOWN
 from ..runs.table import known_latency
-from ..store.labels import agent_text, commit_text, experiment_name, run_title
 from ..store.overview import Overview, overview
 from ..store.run_store import RunStore
+from ..store.run_titles import agent_text, commit_text, experiment_name, run_title
 from ..store.stored_row import StoredRow
 from .junit import JUnitRun, junit, junit_document
 from .usage import usage_of

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...internal.escaping import escape_control_chars
 from ..model.explain import failure_message, why_failed
-from ..store.labels import experiment_name, run_title
 from ..store.overview import Overview
+from ..store.run_titles import experiment_name, run_title
 from ..store.stored_row import StoredRow
 from .export import error_table, inline, verdict_of
 from .junit import case_name

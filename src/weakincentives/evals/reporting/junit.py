@@ -33,9 +33,9 @@ from ..comparison.gates import GateResult
 from ..model.explain import failure_message
 from ..model.result import EvalResult
 from ..runs.table import row_of
-from ..store.labels import commit_text, run_title
 from ..store.overview import Overview
-from ..store.records import scope_of
+from ..store.run_record import scope_of
+from ..store.run_titles import commit_text, run_title
 from .usage import usage_of
 
 _MAX_CHARS = 4_000  # per input, output or reason

@@ -31,8 +31,8 @@ from ..store.human_labels import (
     people_verdict,
     verdict_on,
 )
-from ..store.labels import run_title
 from ..store.run_store import RunStore
+from ..store.run_titles import run_title
 from ..store.stored_row import RowKey
 from .training_data import preference_pair
 

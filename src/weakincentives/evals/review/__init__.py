@@ -3,10 +3,10 @@
 queue         the outputs to review, in the order in which they teach most
 labelling     give a label, a note or a category to an output, and undo that
 taxonomy      failure categories with their counts, and how many are still to be found
-agreement     how far reviewers agree, where they differ, and what was decided
+labeller_agreement  how far reviewers agree, where they differ, and what was decided
 sampling      draw outputs to label, with known probabilities
 label_files   a file for people to fill, and how it is read
-calibration   a run's judge compared with the labels: corrected pass rate, agreement, kappa
+run_calibration  a run's judge compared with the labels: corrected pass rate, agreement, kappa
 improvement   disagreements on one half of the labels, a report on the other
 """
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
         merge_categories as merge_categories,
         rename_category as rename_category,
     )
-    from .agreement import (
-        PairAgreement as PairAgreement,
-        ReviewAgreement as ReviewAgreement,
-        ReviewDisagreement as ReviewDisagreement,
-        review_agreement as review_agreement,
-    )
-    from .calibration import RunCalibration as RunCalibration, calibrate_run as calibrate_run
     from .improvement import JudgeTrial as JudgeTrial, try_judge as try_judge
     from .label_files import (
         read_label_file as read_label_file,
         write_label_file as write_label_file,
+    )
+    from .labeller_agreement import (
+        PairAgreement as PairAgreement,
+        ReviewAgreement as ReviewAgreement,
+        ReviewDisagreement as ReviewDisagreement,
+        review_agreement as review_agreement,
     )
     from .labelling import (
         LabelChange as LabelChange,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         ReviewQueue as ReviewQueue,
         review_queue as review_queue,
     )
+    from .run_calibration import RunCalibration as RunCalibration, calibrate_run as calibrate_run
     from .sampling import LabelSheet as LabelSheet, draw_for_labels as draw_for_labels
     from .taxonomy import (
         CategoryCount as CategoryCount,

@@ -28,7 +28,7 @@ from ..store.human_labels import Verdict, criterion_of, verdict_on
 from ..store.manifest import RunManifest
 from ..store.run_store import RunStore
 from ..store.stored_row import RowKey, StoredRow
-from .calibration import LabelledRows, labelled_rows
+from .run_calibration import LabelledRows, labelled_rows
 
 Half = Literal["dev", "test"]
 

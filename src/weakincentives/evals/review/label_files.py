@@ -25,7 +25,7 @@ from ...internal.atomic_write import write_whole
 from ...internal.escaping import as_text, spreadsheet_cells
 from ...secrets import redact_bytes, redact_message
 from ..datasets.reader import read_numbered_rows
-from ..datasets.records import Defect
+from ..datasets.sample_records import Defect
 from ..store.find_rows import rows_of_sample
 from ..store.human_labels import HumanLabel, LabelDraw, content_of, draws_by_key
 from ..store.run_store import RunStore

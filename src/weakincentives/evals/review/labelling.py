@@ -26,8 +26,8 @@ from ..store.human_labels import (
     labels_of,
     live_entries,
 )
-from ..store.labels import run_title
 from ..store.run_store import RunStore
+from ..store.run_titles import run_title
 from ..store.stored_row import RowKey
 from .queue import review_criterion
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ..stats.intervals import Interval, rate_interval
 from ..store.categories import categories_of
 from ..store.human_labels import HumanLabel
-from ..store.labels import run_title
 from ..store.run_store import RunStore
+from ..store.run_titles import run_title
 from .labelling import current_labels
 from .queue import review_criterion
 

@@ -110,7 +110,7 @@ def _results(folder: Path, result_type: Any) -> list[Any]:
                 if not line.endswith(b"\n"):
                     incomplete = number  # the writer was killed in its last line
                     break
-                from ..datasets.records import explain
+                from ..datasets.sample_records import explain
 
                 defect = explain(error, line)
                 raise ReportError(

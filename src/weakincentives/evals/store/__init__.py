@@ -6,7 +6,7 @@ sqlite/       runs in one SQLite file, with nothing but Python: the default
 location      which store a path names, and the default one
 manifest      the description of a run
 stored_row    a row of a run
-records       the record of a run: status, counts, times
+run_record    the record of a run: status, counts, times
 writer        a queue of rows, and a thread that commits it
 row_size      estimated sizes of rows, for back-pressure
 storable      the part of a result that JSON can represent
@@ -16,13 +16,14 @@ queries       passes by sample, errors in groups
 find_rows     the worst rows, those of a sample
 row_texts     what a row is found by: its texts, and facts such as "tool:search"
 browse        rows of a run, filtered and sorted
+row_browser   the same by reading all rows, for a store without an index
 listing       all runs, newest first, as they change
 overview      a run as it is shown
-labels        the names of runs: suite, agent, version, experiment
+run_titles    the names of runs: suite, agent, version, experiment
 human_labels  what people say about outputs, and which outputs were drawn for that
 categories    failure categories that people sort their notes into
 calibrations  judges compared with people, and the corrected pass rates
-corrections   the corrected pass rates of a run, if there is a calibration
+stored_corrections  the corrected pass rates of a run, if there is a calibration
 queue_state   what is known of the queue and the workers of a run
 """
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from .location import DEFAULT_STORE as DEFAULT_STORE, open_store as open_store
     from .manifest import RunManifest as RunManifest
     from .overview import Overview as Overview
-    from .records import RunRecord as RunRecord
+    from .run_record import RunRecord as RunRecord
     from .run_store import RunStore as RunStore
     from .stored_row import KeyState as KeyState, RowKey as RowKey, StoredRow as StoredRow
 else:

@@ -26,11 +26,11 @@ from ..runs.figures import Figures, run_figures
 from ..runs.report import EvalReport
 from ..runs.table import RunTable, row_of
 from .browse import RunBrowser
-from .corrections import corrections_of
 from .deaths import Deaths
 from .manifest import RunManifest, with_workers
-from .records import RunRecord, scope_of
+from .run_record import RunRecord, scope_of
 from .run_store import RowKind, RunStore
+from .stored_corrections import corrections_of
 from .stored_row import KeyState, RowKey, StoredRow
 
 T = TypeVar("T")

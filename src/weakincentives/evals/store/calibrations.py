@@ -23,9 +23,9 @@ from ..runs.table import RunTable
 from ..stats.correction import VerdictLabels, corrected_rate_by
 from ..stats.intervals import Interval
 from .human_labels import Verdict, verdicts_of
-from .labels import run_title
 from .manifest import RunManifest
 from .run_store import RunStore
+from .run_titles import run_title
 from .stored_row import RowKey
 
 _CODE = "its code or settings"

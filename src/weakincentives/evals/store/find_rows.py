@@ -7,7 +7,7 @@ from heapq import nsmallest
 
 from ...errors import UsageError
 from ..model.redacted_ids import redact_id
-from .records import scope_of
+from .run_record import scope_of
 from .run_store import RunStore
 from .stored_row import StoredRow
 

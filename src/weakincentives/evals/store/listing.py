@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable
 
-from .records import RunRecord
+from .run_record import RunRecord
 from .run_store import RunStore
 
 _MAX_AT_ONCE = 500  # runs in one query

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from ..model.corrections import Correction
-from ..model.errors import ErrorGroup
+from ..model.error_groups import ErrorGroup
 from ..model.explain import type_mismatch
 from ..model.quarantine import quarantine_line
 from ..runs.figures import Figures, histogram, run_figures, slice_figures
-from .corrections import corrections_of
 from .queries import stored_error_groups
-from .records import RunRecord, mark_damaged, not_counted_line, scope_of
+from .run_record import RunRecord, mark_damaged, not_counted_line, scope_of
 from .run_store import RunStore
+from .stored_corrections import corrections_of
 
 _MISMATCH_ROWS = 100  # read to find out why none passed
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ...internal.error_details import ErrorDetails
-from ..model.errors import ErrorGroup, error_groups
+from ..model.error_groups import ErrorGroup, error_groups
 from ..model.result import ErrorSource
 from ..runs.table import RunTable
 from .run_store import RunStore

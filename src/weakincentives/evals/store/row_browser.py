@@ -24,8 +24,8 @@ from .browse import (
     Verdict,
     search_terms,
 )
-from .records import scope_of
 from .row_texts import facts, snippets, texts
+from .run_record import scope_of
 from .run_store import RunStore
 from .stored_row import RowKey, StoredRow
 

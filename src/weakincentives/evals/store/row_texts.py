@@ -7,7 +7,7 @@ from typing import Any
 
 from ...internal.escaping import as_text
 from ...secrets import shorten
-from ..model.errors import error_key
+from ..model.error_groups import error_key
 from ..model.explain import why_failed
 from ..model.grouping import slice_name
 from ..model.result import EvalResult

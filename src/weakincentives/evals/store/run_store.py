@@ -45,7 +45,7 @@ from ..runs.table import RunTable
 from .browse import RunBrowser
 from .deaths import Deaths, InFlightFile
 from .manifest import RunManifest
-from .records import RunRecord, StopReason
+from .run_record import RunRecord, StopReason
 from .stored_row import KeyState, RowKey, StoredRow
 
 T = TypeVar("T")

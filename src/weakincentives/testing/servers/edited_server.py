@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from .http import HttpAnswer
+from .http_base import HttpAnswer
 from .model_server import ModelServer, Wire
 from .script import Reply, Script, ServedRequest
 

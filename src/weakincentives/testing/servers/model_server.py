@@ -18,7 +18,7 @@ import msgspec
 from ...errors import UsageError, short_repr
 from ...internal.closing import Closing
 from . import wire_anthropic, wire_openai, wire_openai_responses
-from .http import BadRequest, Connection, HttpAnswer, Request, chunked, response
+from .http_base import BadRequest, Connection, HttpAnswer, Request, chunked, response
 from .script import Fault, Reply, Script, ServedRequest, next_reply_of
 
 SECRET_HEADERS = {"api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"}

@@ -1,8 +1,8 @@
 """Mathematical answers: extracted from a model's output, and compared.
 
-answers   the normal form of a short answer
+parsed_answers  the normal form of a short answer
 equality  `math_equal` and the functions that it is made of
-process   math-verify in another process, with a timeout
+sympy_process  math-verify in another process, with a timeout
 """
 
 from typing import TYPE_CHECKING

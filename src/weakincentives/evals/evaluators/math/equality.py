@@ -14,7 +14,7 @@ import re
 from ....errors import EvaluatorError, UsageError, short_repr
 from ..._types import Score
 from ..criteria import built_in
-from .answers import read, same
+from .parsed_answers import read, same
 
 # Up to three backslashes: after a line break in TeX, or if it was escaped once too often.
 _MARK = re.compile(r"(?P<box>\\{1,3}(?:boxed|fbox)(?![A-Za-z]))|\\.|[{}]", re.DOTALL)
@@ -77,7 +77,7 @@ async def symbolic_equal(answer: object, expected: object, *, timeout: float = 5
         )
     if answer is None or expected is None:
         return False
-    from .process import verify  # here, since it is seldom needed
+    from .sympy_process import verify  # here, since it is seldom needed
 
     return normalized_equal(answer, expected) or await verify(str(answer), str(expected), timeout)
 

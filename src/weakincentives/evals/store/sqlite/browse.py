@@ -21,7 +21,7 @@ from ...runs.figures import Figures, slice_figures
 from ...runs.table import RunTable
 from ..base_store import BaseRunStore
 from ..browse import ALL_ROWS, MAX_PAGE, ORDERS, Facets, RowFilter, RowPage, RowSummary, RunBrowser
-from ..records import scope_of
+from ..run_record import scope_of
 from .columns import ORDER, RowColumns
 from .database import Database
 from .encoding import decode_id, encode_id

@@ -20,7 +20,7 @@ from .... import serde
 from ....errors import StoreError, short_repr
 from ...runs.figures import run_figures
 from ..manifest import RunManifest
-from ..records import RunRecord, StopReason, mark_damaged, scope_of
+from ..run_record import RunRecord, StopReason, mark_damaged, scope_of
 from .checksums import INTACT
 from .database import Database
 from .encoding import decode_id, decompress, encode_id

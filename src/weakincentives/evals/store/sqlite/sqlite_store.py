@@ -56,8 +56,8 @@ from ..base_store import BaseRunStore
 from ..browse import RunBrowser
 from ..deaths import Deaths
 from ..manifest import RunManifest
-from ..records import STATUSES, RunRecord, StopReason, scope_of
 from ..row_size import approximate_size
+from ..run_record import STATUSES, RunRecord, StopReason, scope_of
 from ..run_store import RowKind, RunClaim
 from ..stored_row import KeyState, RowKey, StoredRow
 from ..writer import RefusedRuns, Writer

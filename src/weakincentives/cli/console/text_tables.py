@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from .text import one_line
+from .styled_text import one_line
 
 if TYPE_CHECKING:  # commands about queues use this file too, and should not load all evals
     from ...evals.runs import Interval

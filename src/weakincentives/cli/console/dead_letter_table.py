@@ -15,7 +15,7 @@ from ... import serde
 from ...clock import SYSTEM_CLOCK
 from ...errors import SerializationError, UsageError
 from ..options.queues import Deployment, add_queue, deployment, safe_url
-from .text import print_stderr
+from .styled_text import print_stderr
 
 if TYPE_CHECKING:
     from ...runtime.worker.dead_letters import DeadLetter

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...evals.datasets.columns import Columns
+    from ...evals.datasets.column_names import Columns
 
 COLUMNS = ("input", "expected", "id")
 

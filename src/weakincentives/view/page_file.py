@@ -27,7 +27,7 @@ from ..evals import EvalReport, RunStore, open_store
 from ..evals.comparison import flip_details, sample_matrix
 from ..evals.store import RunManifest, StoredRow
 from ..evals.store.browse import RowSummary
-from ..evals.store.labels import run_title
+from ..evals.store.run_titles import run_title
 from ..evals.store.stored_row import RowKey
 from ..internal.atomic_write import write_whole
 from .api import Api

@@ -10,7 +10,7 @@ from typing import Any
 from ...clock import SYSTEM_CLOCK
 from ...errors import SerializationError, UsageError, short_repr
 from ...evals import Dataset, EvalReport, RunStore
-from ...evals.engine.manifest import new_run_id, packages
+from ...evals.engine.run_manifest import new_run_id, packages
 from ...evals.store import CriterionInfo, RunManifest, StoredRow
 from .detect import system_of
 from .files import MAX_BYTES, ResultFile

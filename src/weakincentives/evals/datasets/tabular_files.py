@@ -22,9 +22,9 @@ from msgspec import inspect
 
 from ... import serde
 from ...errors import DatasetError, SerializationError
-from .columns import SampleColumns, add_metadata
+from .column_names import SampleColumns, add_metadata
 from .formats import Source, lines, optional
-from .records import Defect, explain, not_utf8
+from .sample_records import Defect, explain, not_utf8
 from .type_info import allowed_values, types_at
 
 Row: TypeAlias = tuple[int, dict[str, Any]]

@@ -21,7 +21,7 @@ import msgspec
 
 from ... import serde
 from ...errors import UsageError, short_repr
-from .records import NAMES, Defect, fields_of, listed, misspelt, refuse_repeated
+from .sample_records import NAMES, Defect, fields_of, listed, misspelt, refuse_repeated
 
 _plain = serde.decoder()
 _MISSING: Any = object()

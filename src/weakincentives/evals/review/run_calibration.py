@@ -31,9 +31,9 @@ from ..store.human_labels import (
     people_verdict,
     verdicts_of,
 )
-from ..store.labels import run_title
 from ..store.manifest import RunManifest
 from ..store.run_store import RunStore
+from ..store.run_titles import run_title
 from ..store.stored_row import RowKey
 from .labelling import unchanged
 

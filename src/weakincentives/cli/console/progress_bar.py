@@ -15,7 +15,7 @@ from ...evals.engine.display import Show, live_block, run_with_progress, support
 from ...evals.engine.progress import ProgressSnapshot, line
 from ...internal.event_loop import run_sync
 from .streams import kept_streams, terminal_width
-from .tables import UNLIMITED, has_width
+from .text_tables import UNLIMITED, has_width
 
 # Without a terminal: a line after another tenth, but not within 10 s; and at least one a minute.
 LINE_SHARE, MIN_LINE_SECONDS, MAX_LINE_SECONDS = 0.1, 10.0, 60.0
