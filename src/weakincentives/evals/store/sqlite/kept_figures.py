@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from hashlib import blake2b
 
 from .... import serde
@@ -35,6 +36,6 @@ def kept_figures(
 def _state(database: Database, run_key: int, scope: Scope) -> bytes:
     """Return what differs once the rows, or anything else that the figures depend on, has."""
     rows = database.read("SELECT * FROM tallies WHERE run = ?", (run_key,))
-    quarantined = sorted(scope.quarantined)
-    facts = repr((__version__, rows, quarantined, scope.cluster_by, scope.rule, scope.selection))
-    return blake2b(f"{facts} {scope.confidence}".encode(), digest_size=16).digest()
+    facts = (getattr(scope, field.name) for field in fields(scope))
+    state = [sorted(fact) if isinstance(fact, frozenset) else fact for fact in facts]
+    return blake2b(repr((__version__, rows, state)).encode(), digest_size=16).digest()
