@@ -78,7 +78,7 @@ def test_the_list_has_columns_for_epoch_metrics(shell: Shell) -> None:
     )
 
     assert "pass@k  pass^k  flaky" in head
-    assert "83% k=3     67%      1" in line
+    assert "83.3% k=3   66.7%      1" in line
     assert record["epochs"]["flaky"] == [{"sample_id": "sometimes", "passed": 2, "attempts": 3}]
 
 
