@@ -30,7 +30,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextvars import copy_context
@@ -319,10 +318,11 @@ class Engine:
         self.tally.add(result)
         if config.stop_on_error and result.error is not None:
             self.stop(f"stopped by the error of sample {result.sample_id!r}", "error")
-        if self.tally.known_tokens >= (config.max_total_tokens or math.inf):
-            self.stop(f"stopped by the budget of {config.max_total_tokens:,} tokens", "budget")
-        if self.tally.known_cost >= (config.max_total_cost or math.inf):
-            self.stop(f"stopped by the budget of ${config.max_total_cost:g}", "budget")
+        tokens, cost = config.max_total_tokens, config.max_total_cost
+        if tokens is not None and self.tally.known_tokens >= tokens:
+            self.stop(f"stopped by the budget of {tokens:,} tokens", "budget")
+        if cost is not None and self.tally.known_cost >= cost:
+            self.stop(f"stopped by the budget of ${cost:g}", "budget")
         self._check_time()
 
     def _check_time(self) -> None:

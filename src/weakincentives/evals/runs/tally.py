@@ -30,6 +30,7 @@ class Tally:
     agent_tokens: int | None = None
     judge_tokens: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+    _ones: int = 0
     _value: Fraction = Fraction(0)
     _agent_cost: Fraction | None = None
     _judge_cost: Fraction | None = None
@@ -49,7 +50,11 @@ class Tally:
         self.counted += 1
         if result.error is None:
             self.passed += result.passed
-            self._value += Fraction(result.score.value)
+            value = result.score.value
+            if value in (0.0, 1.0):  # a sum of these is exact, and much faster
+                self._ones += int(value)
+            else:
+                self._value += Fraction(value)
         else:
             self.errors[result.error_source or "agent"] += 1
 
@@ -79,7 +84,7 @@ class Tally:
     @property
     def mean_score(self) -> float | None:
         """The mean value of the results without an error; None if there are none."""
-        return float(self._value) / self.scored if self.scored else None
+        return float(self._ones + self._value) / self.scored if self.scored else None
 
     @property
     def known_tokens(self) -> int:

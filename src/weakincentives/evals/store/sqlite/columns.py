@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from ...model.result import EvalResult
@@ -58,32 +59,32 @@ COLUMNS = (
     Column("run", "INTEGER NOT NULL REFERENCES runs"),
     Column("position", "INTEGER NOT NULL", lambda s: s.row.position),
     Column("epoch", "INTEGER NOT NULL", lambda s: s.result.epoch),
-    Column("experiment", "BLOB NOT NULL", lambda s: s.experiment, text=True),
-    Column("sample", "BLOB NOT NULL", lambda s: s.sample, text=True),
+    Column("experiment", "BLOB NOT NULL", attrgetter("experiment"), text=True),
+    Column("sample", "BLOB NOT NULL", attrgetter("sample"), text=True),
     Column("body", "INTEGER NOT NULL REFERENCES bodies"),
     Column("attempt", "INTEGER NOT NULL", lambda s: s.result.attempt),
     Column("sample_digest", "BLOB NOT NULL", lambda s: encode_id(s.row.sample_digest), text=True),
     Column("criteria", "BLOB NOT NULL", lambda s: encode_id(s.row.criteria), text=True),
     Column("passed", "INTEGER NOT NULL", lambda s: int(s.result.passed)),
     Column("error", "INTEGER NOT NULL", lambda s: int(s.result.error is not None)),
-    Column("error_source", "TEXT", lambda s: s.result.error_source, text=True),
-    Column("value", "REAL NOT NULL", lambda s: s.result.score.value,
+    Column("error_source", "TEXT", attrgetter("result.error_source"), text=True),
+    Column("value", "REAL NOT NULL", attrgetter("result.score.value"),
         figure="CAST({}value * 1000000 AS INTEGER)"),
     Column("latency_ms", "INTEGER NOT NULL", lambda s: _limited(s.result.latency_ms)),
     Column("tokens", "INTEGER NOT NULL", lambda s: min(s.result.tokens_used, MAX_INTEGER),
         figure="{}tokens"),
     Column("cost", "REAL", _cost, figure="CAST(coalesce({}cost, -1) * 1000000 AS INTEGER)"),
     # A JSON object: the value of each criterion.
-    Column("scores", "BLOB NOT NULL", lambda s: s.scores, text=True),
+    Column("scores", "BLOB NOT NULL", attrgetter("scores"), text=True),
     # None in rows that are older than the columns.
-    Column("body_checksum", "INTEGER", lambda s: s.body_checksum, 4),
+    Column("body_checksum", "INTEGER", attrgetter("body_checksum"), 4),
     Column("checksum", "INTEGER", None, 4),
     # The version of the agent that ran the sample.
     Column("agent_version", "BLOB", lambda s: encode_id(s.row.agent_version), 6, text=True),
     # What the judges of a row used. `tokens` and `cost` are the agent's.
     Column("judge_tokens", "INTEGER NOT NULL DEFAULT 0",
         lambda s: min(s.result.judge_tokens, MAX_INTEGER), 7, figure="{}judge_tokens"),
-    Column("judge_cost", "REAL", lambda s: s.result.judge_cost, 7,
+    Column("judge_cost", "REAL", attrgetter("result.judge_cost"), 7,
         figure="CAST(coalesce({}judge_cost, 0) * 1000000 AS INTEGER)"),
 )  # fmt: skip
 PRIMARY_KEY = "run, position, epoch, experiment, sample"
