@@ -6,6 +6,7 @@ Every import counts, also one inside a function or under TYPE_CHECKING.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 # Lowest first; names in one set may not import each other. "" is the package's own `__init__`,
 # which offers names from everywhere below it.
+FORMER = {"statistics"}  # a name that is importable for one more version
 LAYERS: Mapping[str, tuple[set[str], ...]] = {
     "": (
         {
@@ -266,6 +268,19 @@ def test_there_are_no_cycles() -> None:
 
 def test_files_and_functions_are_short_and_have_specific_names() -> None:
     assert list(style(SOURCE)) == []
+
+
+def test_the_map_of_a_package_has_its_files() -> None:
+    for door in SOURCE.rglob("__init__.py"):
+        map = ast.get_docstring(ast.parse(door.read_text("utf-8"))) or ""
+        if map.count("\n") < 3:
+            continue
+        files = {file.stem for file in door.parent.glob("*.py") if file.stem[0] != "_"}
+        named = set(re.findall(r"^(?:    )?([a-z]\w*) {2,}", map, re.MULTILINE))
+        folders = {folder.name for folder in door.parent.iterdir() if folder.is_dir()}
+
+        assert files - set(re.findall(r"\w+", map)) - FORMER == set(), door
+        assert named - files - folders == set(), door
 
 
 def test_only_the_store_knows_its_database() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .errors import SerializationError, UsageError, short_repr
 from .experiment import BASELINE
-from .internal.checks import check_options
+from .internal.checks import check_options, whole
 from .internal.names import display_name
 from .internal.public_module import set_public_module
 
@@ -122,7 +122,7 @@ def _also_in_milliseconds(cls: type[ConfigT]) -> type[ConfigT]:
         if _MILLISECONDS in given:
             milliseconds = given.pop(_MILLISECONDS)
             if milliseconds is not None:
-                SETTINGS["epochs"].check(milliseconds, f"EvalConfig.{_MILLISECONDS}")
+                whole(milliseconds, f"EvalConfig.{_MILLISECONDS}", least=1)
             given["timeout"] = _seconds(milliseconds)
         check_options(cls.__name__, given, known)
         of_fields(self, *args, **given)

@@ -3,6 +3,8 @@
 adapter        `ModelAdapter`: prompts in, responses out      model     one model call as data
 openai, anthropic (on sdk)                                    http      any server, without an SDK
 demo, scripted simulated and scripted models                  prices    cost of tokens
+demo_reading   how the demo model reads a prompt              http_pool, http_stream  connections
+answer_limits  of an SDK's client: size, redirects
 model_names    `provider/model` to adapter
 provider_retry, limits, shared, cache   wrappers: `adapter.around(retrying())`
 tool_loop      the conversation: ask, call tools, ask again   wire      Chat Completions bodies

@@ -3,17 +3,20 @@
 The names for the first weeks are here. The sub-packages have the rest:
 
     datasets      files of samples: formats, limits, readers; `loaders` has the `load_…` functions
-    model         results, reports and the events of a run
+    model         results, and the events of a run
+    runs          the figures of a run, and `EvalReport`
     evaluators    how evaluators are written, called and combined; `evaluators.math`
     judges        LLM judges: one, ready-made ones, a rubric, a panel, pairwise; their calibration
     benchmarks    public benchmarks: their files, and evaluators of their answers
-    store         runs on disk
+    store         where runs are kept
     engine        agents, attempts, retries, early stopping, resuming, rescoring
     distributed   the same over mailboxes: `EvalLoop`, submitting, collecting
     comparison    two runs or several, with intervals and tests; `analysis` has slices
     stats         intervals, differences, power
     audit         is the eval itself sound? and what each sample did over all runs
-    reporting     HTML, JUnit, exports
+    review        labels of people, and what they say of judges
+    reporting     JSON, CSV, Parquet, Markdown, JUnit, GitHub
+    built_ins     evaluators by their names
 """
 
 from typing import TYPE_CHECKING

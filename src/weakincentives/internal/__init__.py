@@ -8,6 +8,8 @@ closing       `with` for everything that has a `close` method
 concurrency   gather, exception groups
 descriptors   file descriptors of ours, where user code seldom closes them
 text_differences  where two values differ, and texts word by word
+error_details the type of an error, its place, and its traceback
+version       the version of this package
 encodings     the encodings that a secret can be in
 escaping      control characters made visible
 event_loop    the one event loop behind synchronous functions

@@ -6,6 +6,11 @@
     def test_capitals(question):
         return my_agent(question)
 
+hooks       creates and runs the items
+items       what a marked function becomes
+batches     runs the samples of one eval at once, while pytest goes through its items
+controller  stores runs and applies thresholds
+
 Rules of this package:
 1. Importing it imports nothing but pytest; `evals` is imported for the first marked test.
 2. A process that runs items writes nothing. The outcome of an item travels in its report; the

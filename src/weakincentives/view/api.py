@@ -24,7 +24,7 @@ from ..evals.comparison import (
     sample_matrix,
 )
 from ..evals.comparison.matrix import of_kind
-from ..evals.reporting.documents import overview_data, record_data, slices_data
+from ..evals.reporting.documents import overview_data, rate_data, record_data, slices_data
 from ..evals.runs.figures import Figures
 from ..evals.store import RunRecord, StoredRow
 from ..evals.store.browse import MAX_PAGE, RowFilter
@@ -44,7 +44,7 @@ from .sample_data import row_data, sibling_data
 from .writes import set_tags
 
 _MAX_RUNS = 200
-_SPARK = 12  # earlier runs of the same suite
+_MAX_SPARKLINE_RUNS = 12  # earlier runs of the same suite
 _MAX_COMPARED = 5
 _MAX_OVERVIEWS, _MAX_RATES = 20, 10_000  # cached values
 _PAGE_SAMPLES = 50  # compared samples in one answer
@@ -116,7 +116,8 @@ class Api:
         return self._rates.get(run_id, state, lambda: self._store.figures(record))
 
     def _pass_rate(self, record: RunRecord) -> float | None:
-        return self._figures(record).rate.estimate if record.total else None
+        rate: float | None = rate_data(self._figures(record).rate)["pass_rate"]
+        return rate
 
     def _sparks(
         self, page: Sequence[RunRecord], all_runs: Sequence[RunRecord]
@@ -130,7 +131,7 @@ class Api:
             same = by_title[run_title(record.manifest)]
             at = same.index(record)
             sparks[record.manifest.run_id] = [
-                self._pass_rate(each) for each in reversed(same[at : at + _SPARK])
+                self._pass_rate(each) for each in reversed(same[at : at + _MAX_SPARKLINE_RUNS])
             ]
         return sparks
 
@@ -191,7 +192,7 @@ class Api:
         ]
         return [
             {"run_id": each.manifest.run_id, "pass_rate": self._pass_rate(each)}
-            for each in reversed(same[:_SPARK])
+            for each in reversed(same[:_MAX_SPARKLINE_RUNS])
         ]
 
     def rows(self, query: Query) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Server-sent events: the page hears within half a second that a run has changed.
 
 SQLite says whether another connection has written the file, at the cost of reading one number. Only
-then are the newest runs listed; the event has those whose figures are new. While a run is in
+then are the newest runs listed; the event has those whose states are new. While a run is in
 progress, they are listed every two seconds anyway: a process that dies writes nothing. A heartbeat
 lets the page notice a server that is gone.
 """
@@ -24,7 +24,7 @@ from .queue_page import queue_data, states_of
 _INTERVAL = 0.4
 _WHILE_RUNNING = 2.0
 _HEARTBEAT = 15.0
-_REST = 20.0  # times as long as counting took, so that watching does not slow down a large run
+_MIN_PAUSE_FACTOR = 20.0  # the pause, in multiples of the time that listing took
 _LISTED = 50  # the newest; a run in progress is one of them
 
 
@@ -40,14 +40,14 @@ async def changes(
         now = time.monotonic()
         current = await in_thread(store.data_version), api.writes
         is_due = current != version or (running and now - listed > _WHILE_RUNNING)
-        if is_due and now - listed >= _REST * took:
+        if is_due and now - listed >= _MIN_PAUSE_FACTOR * took:
             version, listed = current, now
             records = (await in_thread(api.records))[:_LISTED]
             running = any(record.status == "running" for record in records)
             queues = await in_thread(states_of, store, records)
-            figures = {
+            states = {
                 (run := record.manifest.run_id): (
-                    *_figures(record),
+                    *_shown_state(record),
                     queue_data(record, queues.get(run)),
                 )
                 for record in records
@@ -55,9 +55,9 @@ async def changes(
             changed = [
                 record
                 for record in records
-                if known is not None and known.get(run := record.manifest.run_id) != figures[run]
+                if known is not None and known.get(run := record.manifest.run_id) != states[run]
             ]
-            known = figures
+            known = states
             if changed:
                 data = await in_thread(lambda found: [*map(api.summary, found)], changed)
                 sent = now
@@ -69,6 +69,6 @@ async def changes(
         await anyio.sleep(_INTERVAL)
 
 
-def _figures(record: RunRecord) -> tuple[Any, ...]:
+def _shown_state(record: RunRecord) -> tuple[Any, ...]:
     tags = tuple(record.manifest.tags.items())
     return record.status, record.total, record.passed, record.errors, record.note, tags

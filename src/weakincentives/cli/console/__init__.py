@@ -10,6 +10,7 @@ summary       the end of a run: verdict, details, next commands
 sample_view   one sample in full
 review_screen one output to review, and the keys that label it
 comparison    two runs side by side
+trajectories  two trajectories side by side
 dead_letter_table  the messages of a dead letter queue
 tracebacks    tracebacks of failed samples, with WINK_DEBUG=1
 """

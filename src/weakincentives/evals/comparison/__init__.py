@@ -3,7 +3,6 @@
 outcomes       what a comparison needs of a run
 baseline_files  several runs pooled, and saved as a file
 comparability  which runs can be compared, and what differs between others
-columns        the outcomes of a run by column, about 150 bytes each
 measures       the difference in one number of two runs
 compare        `compare_runs`
 corrected      the difference that people would see, by their labels
@@ -14,6 +13,7 @@ matrix         two and more runs side by side, sample by sample
 gates          whether a run is good enough, by itself or against a baseline
 trend          whether several runs get better or worse
 halving        the best of several models within a budget
+vendors        two providers of one model, by their tool calls
 """
 
 from typing import TYPE_CHECKING

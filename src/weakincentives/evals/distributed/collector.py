@@ -241,7 +241,7 @@ class Collector:
                 if (notice := _notice_in(message)) is not None:
                     run_id = None if self.submission is None else self.submission.run_id
                     if notice.run_id == run_id:
-                        self._heed(notice)
+                        self._note_worker(notice)
                     (counted if run_id in (None, notice.run_id) else of_others).append(message)
                     continue
                 result = self._result_in(message)
@@ -265,7 +265,7 @@ class Collector:
             self._accepted = True
         for result in new:
             self.tally.add(result)
-            self._saw(result)
+            self._count_for_worker(result)
         for message, problem in invalid:
             await self._dead_letter(message, problem)
         return len(new)
@@ -279,7 +279,7 @@ class Collector:
         by = "; ".join(f"{worker}: {why}" for worker, why in self.refusals.items())
         return f"no worker has the expected version {expected} ({by})"
 
-    def _heed(self, notice: WorkerNotice) -> None:
+    def _note_worker(self, notice: WorkerNotice) -> None:
         """Note whether a worker runs the samples of this run."""
         if not notice.refused:
             self._accepted = True
@@ -289,7 +289,7 @@ class Collector:
                 self._on_note(f"{notice.worker} does not run these samples: {notice.refused}")
             self.refusals[notice.worker] = notice.refused
 
-    def _saw(self, result: EvalResult[Any]) -> None:
+    def _count_for_worker(self, result: EvalResult[Any]) -> None:
         """Note which worker a result came from."""
         self._last_result_at = now = self._clock.now()
         if result.worker:

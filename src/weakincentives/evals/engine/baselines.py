@@ -9,8 +9,8 @@ from typing import Any
 from ...errors import UsageError
 from .._types import Dataset, Sample
 from ..model.redacted_ids import redact_id
-from ..store.queries import passes_by_sample
 from ..store.run_store import RunStore
+from ..store.sample_passes import passes_by_sample
 from .tasks import sample_digest
 
 

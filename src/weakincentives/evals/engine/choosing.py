@@ -10,8 +10,8 @@ from .._types import Dataset
 from ..model.redacted_ids import redact_id
 from ..model.selection import Selection, Stratum
 from ..stats.strata import draw, strata_by_rate
-from ..store.queries import passes_by_sample
 from ..store.run_store import RunStore
+from ..store.sample_passes import passes_by_sample
 
 
 def choose_samples(

@@ -1,7 +1,7 @@
 """The engine: pulls samples, runs a limited number at once, ends each in exactly one result.
 
 Theory of operation. Samples become tasks, one a sample and epoch (`tasks.py`). Workers, which are
-tasks of one task group, pull them one by one, run each to its result (`attempt.py`) and hand the
+tasks of one task group, pull them one by one, run each to its result (`attempts.py`) and hand the
 result to `settle`, which stores it and passes it on. A worker is started only when there is a task
 for it, up to `max_concurrent`.
 

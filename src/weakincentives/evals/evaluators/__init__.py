@@ -3,6 +3,7 @@
 signatures  the signatures of an evaluator, and how to match them
 criteria    an evaluator with a name: `criterion(fn)`; versions of our own
 combine     several scores as one
+template_slots  what a judge may see of an attempt
 text        edit distance and normalization
 schemas     JSON schemas
 environments  the score of an environment

@@ -7,6 +7,8 @@ explain       why a sample failed, in words
 error_groups  errors in groups, by type and place
 corrections   the pass rate of a judge, corrected by people's labels
 grouping      grouping by a key, and slices by metadata
+judge_calls   the prompts and answers of judges
+timing        where the time of an attempt went
 run_events    the events that a run publishes on its bus
 versions      the versions of agent and evaluators behind the results of a queue
 quarantine    samples that do not count until a date

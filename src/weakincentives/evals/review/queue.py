@@ -23,9 +23,9 @@ from ...errors import UsageError, short_repr
 from ..runs.table import TableRow
 from ..store.human_labels import Verdict, add_draws, criterion_of, draws_of, verdicts_of
 from ..store.manifest import RunManifest
-from ..store.queries import passes_by_sample
 from ..store.run_store import RunStore
 from ..store.run_titles import run_title
+from ..store.sample_passes import passes_by_sample
 from ..store.stored_row import RowKey
 from .sampling import draw_rows, random_bytes, sheet_rows
 

@@ -1,4 +1,4 @@
-"""The figures of a run. Whatever shows one asks here; nothing else computes one.
+"""The figures of a run. Whatever shows a finished run asks here; `tally.py` has those before.
 
 Rules of this file:
 1. An error is not a pass. It is in no mean of scores.

@@ -21,7 +21,7 @@ from ..model.grouping import group_values
 from ..model.quarantine import quarantine_line
 from ..model.redacted_ids import redact_id
 from ..model.result import EvalResult
-from ..stats.basic import mean, means_by_name, std
+from ..stats.basic import means_by_name, std
 from . import report_files as _report_files
 from .experiments import ExperimentComparison
 
@@ -260,7 +260,7 @@ class EvalReport(Generic[OutputT]):
         """
         values = [score.value for score in self._scores()]
         numbers = {
-            "mean": mean(values),
+            "mean": self.mean_score,
             "std": std(values),
             "min": min(values, default=0.0),
             "max": max(values, default=0.0),

@@ -12,7 +12,7 @@ row_size      estimated sizes of rows, for back-pressure
 storable      the part of a result that JSON can represent
 deaths        samples that were in flight when their process died
 value_keys    keys of the values that are kept for a run
-queries       passes by sample, errors in groups
+sample_passes how often each sample passed
 find_rows     the worst rows, those of a sample
 row_texts     what a row is found by: its texts, and facts such as "tool:search"
 browse        rows of a run, filtered and sorted

@@ -114,17 +114,14 @@ class BaseRunStore(Closing, RunStore):
         return list(islice((each for each in ids if each.startswith(start)), skip, end))
 
     def states(self) -> Mapping[str, Hashable]:
-        return {each: (self.run(each), self.row_state(each)) for each in self.run_ids()}
+        runs = ((record.manifest.run_id, record) for record in self.runs())
+        return {run_id: (record, self.row_state(run_id)) for run_id, record in runs}
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, row: StoredRow) -> bool:
         self.put(row)
         return True
-
-    @property
-    def pending(self) -> int:
-        return 0
 
     def behind(self, max_rows: int) -> bool:
         return False

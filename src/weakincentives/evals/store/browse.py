@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from ...errors import UsageError, short_repr
+from ..model.grouping import MAX_NAME_CHARS
 from ..runs.figures import Figures
 from .stored_row import RowKey
 
@@ -14,6 +15,7 @@ Verdict = Literal["pass", "fail", "error"]
 ORDERS = ("position", "sample", "verdict", "value", "latency", "tokens", "cost", "epoch")
 """What rows can be ordered by, beside "criterion:NAME"."""
 MAX_PAGE = 500
+_MAX_FACET_VALUES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,28 @@ class Facets:
 
 
 ALL_ROWS = RowFilter()
+
+
+def facets_of(verdicts: Mapping[str, int], facts: Iterable[tuple[str, int]]) -> Facets:
+    """Return the facets of facts ("tool:search") with their numbers of rows, in this order.
+
+    Of each kind, the first values are kept. Values of the metadata that are texts are left out.
+    """
+    groups: dict[str, dict[str, int]] = {name: {} for name in ("failed", "tool", "worker", "error")}
+    metadata: dict[str, dict[str, int]] = {}
+    for fact, count in facts:
+        kind, _, value = fact.partition(":")
+        values = groups.setdefault(kind, {})
+        if kind == "metadata":
+            key, _, value = value.partition("=")
+            if len(value) == MAX_NAME_CHARS:  # a text, not a category
+                continue
+            values = metadata.setdefault(key, {})
+        if len(values) < _MAX_FACET_VALUES:
+            values[value] = count
+    return Facets(
+        verdicts, groups["failed"], groups["tool"], groups["worker"], groups["error"], metadata
+    )
 
 
 def search_terms(text: str) -> list[str]:

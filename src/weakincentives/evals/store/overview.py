@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from ...internal.error_details import ErrorDetails
 from ..model.corrections import Correction
-from ..model.error_groups import ErrorGroup
+from ..model.error_groups import ErrorGroup, error_groups
 from ..model.explain import type_mismatch
 from ..model.quarantine import quarantine_line
+from ..model.result import ErrorSource
 from ..runs.figures import Figures, histogram, run_figures, slice_figures
-from .queries import stored_error_groups
+from ..runs.table import RunTable
 from .run_record import RunRecord, mark_damaged, not_counted_line, scope_of
 from .run_store import RunStore
 from .stored_corrections import corrections_of
@@ -82,7 +85,7 @@ def overview(
         record=record,
         figures=figures,
         unreadable=len(store.unreadable(manifest.run_id)) if check else table.unreadable,
-        error_groups=stored_error_groups(store, manifest.run_id, table, scope.counted(table)),
+        error_groups=_error_groups(store, manifest.run_id, table, scope.counted(table)),
         type_mismatch=_type_mismatch(store, manifest.run_id, figures),
         corrections=corrections_of(store, manifest),
         histogram=tuple(histogram(table, scope)),
@@ -95,6 +98,34 @@ def stored_slices(
     """Return the figures of each slice of a stored run by a key of the metadata."""
     scope = scope_of(record, confidence=confidence)
     return slice_figures(store.table(record.manifest.run_id, (*scope.keys, key)), scope, key)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredError:
+    """The only part of a stored result that grouping its error needs."""
+
+    sample_id: str
+    error: str | None
+    error_source: ErrorSource | None = None
+    error_details: ErrorDetails | None = None
+
+
+def _error_groups(
+    store: RunStore, run_id: str, table: RunTable, places: Iterable[int]
+) -> tuple[ErrorGroup, ...]:
+    """Return the errors of a stored run in groups: those of the rows at these places."""
+    sources = {table.key(at): table.error_source(at) for at in places if table.errors[at]}
+
+    def errors() -> Iterator[_StoredError]:
+        for key, stored in store.parts(run_id, _StoredError, "errors"):
+            if key not in sources:
+                continue
+            if stored is None:
+                yield _StoredError(key[1], "this row could not be read", sources[key])
+            else:
+                yield replace(stored, sample_id=key[1])
+
+    return error_groups(errors()) if sources else ()
 
 
 def _type_mismatch(store: RunStore, run_id: str, figures: Figures) -> str:

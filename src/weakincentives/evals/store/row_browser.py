@@ -22,6 +22,7 @@ from .browse import (
     RowSummary,
     RunBrowser,
     Verdict,
+    facets_of,
     search_terms,
 )
 from .row_texts import facts, snippets, texts
@@ -40,18 +41,6 @@ class _Row(NamedTuple):
     @property
     def key(self) -> RowKey:
         return self.summary.experiment, self.summary.sample, self.summary.epoch
-
-
-_VALUES: Mapping[str, Callable[[RowSummary], Any]] = {
-    "position": lambda row: row.position,
-    "sample": lambda row: row.sample.encode("utf-8", "surrogatepass"),
-    "verdict": lambda row: ("fail", "pass", "error").index(row.verdict),
-    "value": lambda row: row.value,
-    "latency": lambda row: row.latency_ms or 0,
-    "tokens": lambda row: (row.tokens or 0) + row.judge_tokens,
-    "cost": lambda row: _cost(row),
-    "epoch": lambda row: row.epoch,
-}
 
 
 class RowBrowser(RunBrowser):
@@ -98,19 +87,9 @@ class RowBrowser(RunBrowser):
 
     def facets(self, run_id: str) -> Facets:
         rows = list(self._rows(run_id))
-        groups: dict[str, Counter[str]] = {}
-        for fact in (fact for row in rows for fact in row.facts):
-            kind, _, name = fact.partition(":")
-            groups.setdefault(kind, Counter())[name] += 1
-        metadata: dict[str, dict[str, int]] = {}
-        for name, count in groups.get("metadata", {}).items():
-            key, _, value = name.partition("=")
-            metadata.setdefault(key, {})[value] = count
-        kinds: list[Mapping[str, int]] = [
-            groups.get(kind, {}) for kind in ("failed", "tool", "worker", "error")
-        ]
+        counted = Counter(fact for row in rows for fact in row.facts)
         verdicts = Counter[str](row.summary.verdict for row in rows)
-        return Facets(verdicts, kinds[0], kinds[1], kinds[2], kinds[3], metadata)
+        return facets_of(verdicts, sorted(counted.items(), key=lambda each: (-each[1], each[0])))
 
     def facts(self, run_id: str) -> dict[RowKey, list[str]]:
         return {row.key: sorted(row.facts) for row in self._rows(run_id)}
@@ -182,12 +161,16 @@ def _matches(row: _Row, filter: RowFilter) -> bool:
         and _between(filter.min_cost, _cost(summary), None)
         and _between(None, _whole_cost(summary), filter.max_cost)
         and row.facts.issuperset(filter.facts)
-        and all(_has(row.words, term.casefold()) for term in search_terms(filter.text))
+        and _has(row.words, filter.text.casefold())
     )
 
 
-def _has(words: str, term: str) -> bool:
-    return re.search(rf"\b{re.escape(term)}", words) is not None
+def _has(words: str, text: str) -> bool:
+    """Return whether the words of a search are there; the last one may be the beginning of one."""
+    terms = [rf"\b{re.escape(term)}\b" for term in search_terms(text)]
+    if terms and not text.endswith(('"', " ")):
+        terms[-1] = terms[-1].removesuffix(r"\b")
+    return all(re.search(term, words) for term in terms)
 
 
 def _between(least: float | None, value: float | None, most: float | None) -> bool:
@@ -206,3 +189,15 @@ def _whole_cost(summary: RowSummary) -> float | None:
     if summary.cost is None or (summary.judge_tokens and summary.judge_cost is None):
         return None
     return _cost(summary)
+
+
+_VALUES: Mapping[str, Callable[[RowSummary], Any]] = {
+    "position": lambda row: row.position,
+    "sample": lambda row: row.sample.encode("utf-8", "surrogatepass"),
+    "verdict": lambda row: ("fail", "pass", "error").index(row.verdict),
+    "value": lambda row: row.value,
+    "latency": lambda row: row.latency_ms or 0,
+    "tokens": lambda row: (row.tokens or 0) + row.judge_tokens,
+    "cost": _cost,
+    "epoch": lambda row: row.epoch,
+}

@@ -20,18 +20,20 @@ StopReason = Literal["", "rule", "budget", "error"]
 class RunRecord:
     """The record of a run. The counts are computed from its rows; `RunStore.figures` has the rest.
 
-    `note` says in words why a run ended early, and
-    `stop_reason` by which means: "rule" (its pass rate was known well enough), "budget" (of tokens,
-    cost or time) or "error" (`stop_on_error`); "" for any other end. `active_seconds` is how long
-    processes ran it, without the time between two resumes. `not_counted` are the stored rows whose
-    sample or epoch is no longer in the dataset, `not_counted_samples` those of them with epoch 1;
-    neither is in the other figures. `agent_versions` has the number of rows by each version of the
-    agent, if the run was resumed with a changed one or if workers ran it; then `criteria_versions`
-    has it by each fingerprint of the evaluators. Errors of infrastructure that no known version ran
-    are in neither. `quarantined` is the number of samples in
-    quarantine, `quarantined_rows` that of their rows; of their figures only tokens and cost are in
-    the others. `damaged` are rows that are missing, or fail
-    their checksum and so count as errors.
+    `note` says in words why a run ended early, and `stop_reason` by which means: "rule" (its pass
+    rate was known well enough), "budget" (of tokens, cost or time) or "error" (`stop_on_error`); ""
+    for any other end. `active_seconds` is how long processes ran it, without the time between two
+    resumes.
+
+    `not_counted` are the stored rows whose sample or epoch is no longer in the dataset, and
+    `not_counted_samples` those of them with epoch 1. `quarantined` is the number of samples in
+    quarantine, and `quarantined_rows` that of their rows. `total`, `passed` and `errors` leave out
+    all of these. `damaged` are rows that are missing, or fail their checksum and so count as
+    errors.
+
+    `agent_versions` has the number of rows by each version of the agent, if the run was resumed
+    with a changed one or if workers ran it; then `criteria_versions` has it by each fingerprint of
+    the evaluators. Errors of infrastructure that no known version ran are in neither.
     """
 
     manifest: RunManifest

@@ -25,7 +25,8 @@ Rules of this file:
 2. Readers see what is committed, never a part of it.
 3. Memory follows the page that is read, not the run.
 4. A row that cannot be read comes back as an error in its place. None is left out.
-5. `run_id` is a whole id. `run`, `rows` and `report`, which people use, take what `find_run` takes.
+5. `run_id` is a whole id. `run`, `rows`, `report`, `figures` and `tag`, which people use, take what
+   `find_run` takes.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class RunStore(Protocol):
     def tag(
         self, run_id: str, tags: Mapping[str, str] | None = None, *, remove: Iterable[str] = ()
     ) -> RunManifest:
-        """Set tags of a stored run and `remove` others by key; return its manifest."""
+        """Set tags of the run of this name and `remove` others by key; return its manifest."""
 
     def add_workers(self, run_id: str, versions: Iterable[WorkerVersion]) -> None:
         """Add the versions of workers to the manifest of a submitted run."""
@@ -193,12 +194,8 @@ class RunStore(Protocol):
     def offer(self, row: StoredRow) -> bool:
         """Queue a row and return True; return False if it is large, to be `put` in a thread."""
 
-    @property
-    def pending(self) -> int:
-        """The number of rows that are queued and not committed yet."""
-
     def behind(self, max_rows: int) -> bool:
-        """Return whether to `flush`: `max_rows` rows or 2 MB are queued, or one for 0.25 s."""
+        """Return whether to `flush`: `max_rows` rows, too many bytes, or a row for too long."""
 
     def flush(self, run_id: str | None = None) -> None:
         """Commit the queued rows before returning.

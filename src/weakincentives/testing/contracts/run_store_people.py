@@ -14,6 +14,7 @@ from ...evals.runs.scope import EVERY_ROW
 from ...evals.store import RunStore, StoredRow
 from ...evals.store.browse import ORDERS, RowFilter
 from ...evals.store.human_labels import HumanLabel
+from ...evals.store.row_browser import RowBrowser
 from ...runtime.session import Session
 from .run_store_setup import NOW, RunStoreSetup, manifest, put, varied_rows
 
@@ -95,6 +96,7 @@ class PeopleSuite(RunStoreSetup):
             (RowFilter(sample="s03"), lambda r: r.sample_id == "s03"),
             (RowFilter(samples=("s03", "s04")), lambda r: r.sample_id in ("s03", "s04")),
             (RowFilter(rows=(("baseline", "s03", 2),)), lambda r: _number(r) == 7),
+            (RowFilter(text="moun high"), lambda r: False),
             (RowFilter(text="mountain 17"), lambda r: _number(r) == 17),
             (RowFilter(min_latency_ms=100, max_latency_ms=150), lambda r: 9 <= _number(r) <= 14),
             (RowFilter(max_cost=0.05), lambda r: _number(r) < 6 and _number(r) % 7),
@@ -133,7 +135,9 @@ class PeopleSuite(RunStoreSetup):
         pages = [browser.rows("run", order=order, descending=descending, offset=at, limit=10).rows
                  for at in (0, 10, 20)]  # fmt: skip
         assert [each for page in pages for each in page] == [*rows]
-        if order == "latency":
+        expected = RowBrowser(store).rows("run", order=order, descending=descending)
+        assert rows == expected.rows
+        if order == "latency":  # a store may have no browser of its own
             values = [each.latency_ms or 0 for each in rows]
             assert values == sorted(values, reverse=descending)
         browser.close()

@@ -16,11 +16,21 @@ from .... import serde
 from ....errors import UsageError, short_repr
 from ....internal.closing import Closing
 from ....internal.state_cache import StateCache
-from ...model.grouping import ABSENT, MAX_NAME_CHARS
+from ...model.grouping import ABSENT
 from ...runs.figures import Figures, slice_figures
 from ...runs.table import RunTable
 from ..base_store import BaseRunStore
-from ..browse import ALL_ROWS, MAX_PAGE, ORDERS, Facets, RowFilter, RowPage, RowSummary, RunBrowser
+from ..browse import (
+    ALL_ROWS,
+    MAX_PAGE,
+    ORDERS,
+    Facets,
+    RowFilter,
+    RowPage,
+    RowSummary,
+    RunBrowser,
+    facets_of,
+)
 from ..run_record import scope_of
 from .columns import ORDER, RowColumns
 from .database import Database
@@ -48,7 +58,6 @@ _TERMS: Mapping[str, tuple[str, ...]] = {
     "cost": (_COST,),
     "epoch": ("epoch",),
 }
-_MAX_FACET_VALUES = 100
 _MAX_CACHED = 200  # counts and facets
 _PLAIN_NAME = re.compile(r"[\w .:/-]+")  # criteria that a JSON path can name
 _FIRST_ROWS = 50  # read to find out which columns a table has
@@ -63,11 +72,9 @@ class SqliteRunBrowser(Closing, RunBrowser):
         self._cache = StateCache(_MAX_CACHED)
 
     def close(self) -> None:
-        """Close the search index; the store stays open."""
         self._index.close()
 
     def update(self, run_id: str, *, seconds: float = 0.5) -> tuple[int, int]:
-        """Index more rows of a run; return how many are indexed, and of how many."""
         return self._index.update(run_id, seconds=seconds)
 
     def rows(
@@ -80,11 +87,6 @@ class SqliteRunBrowser(Closing, RunBrowser):
         offset: int = 0,
         limit: int = 100,
     ) -> RowPage:
-        """Return a page of the rows that match, in order.
-
-        `order` is a column ("position", "sample", "verdict", "value", "latency", "tokens", "cost",
-        "epoch") or "criterion:NAME".
-        """
         run_key, name = self._index.run_key(run_id), encode_id(run_id)
         where, values = _where(filter, run_key, name)
         terms = _order_terms(order, descending)
@@ -129,7 +131,6 @@ class SqliteRunBrowser(Closing, RunBrowser):
         order: str = "position",
         descending: bool = False,
     ) -> int | None:
-        """Return the place of a row (experiment, sample, epoch) among those that match."""
         run_key, name = self._index.run_key(run_id), encode_id(run_id)
         where, values = _where(filter, run_key, name)
         terms, (experiment, sample, epoch) = _order_terms(order, descending), key
@@ -147,7 +148,6 @@ class SqliteRunBrowser(Closing, RunBrowser):
         return self._count(f"{where} AND {before}", (*values, *of))
 
     def facets(self, run_id: str) -> Facets:
-        """Return what the rows of a run can be filtered by, as far as they are indexed."""
         state = self._store.row_state(run_id), self._index.state(run_id)
         return self._cache.get(("facets", run_id), state, lambda: self._facets(run_id))
 
@@ -158,36 +158,14 @@ class SqliteRunBrowser(Closing, RunBrowser):
             "FROM store.rows WHERE run = ? GROUP BY 1",
             (run_key,),
         )
-        groups: dict[str, dict[str, int]] = {
-            name: {} for name in ("failed", "tool", "worker", "error")
-        }
-        metadata: dict[str, dict[str, int]] = {}
         facts = "SELECT fact, count(*) FROM facts WHERE run = ? GROUP BY fact ORDER BY 2 DESC, 1"
-        for stored, count in self._index.read(facts, (name,)):
-            kind, _, rest = stored.decode("utf-8", "replace").partition(":")
-            if kind == "metadata":
-                key, _, value = rest.partition("=")
-                if len(value) == MAX_NAME_CHARS:  # a text, not a category
-                    continue
-                values = metadata.setdefault(key, {})
-            else:
-                values, value = groups.setdefault(kind, {}), rest
-            if len(values) < _MAX_FACET_VALUES:
-                values[value] = count
-        return Facets(
+        found = self._index.read(facts, (name,))
+        return facets_of(
             {verdict.decode(): count for verdict, count in verdicts},
-            groups["failed"],
-            groups["tool"],
-            groups["worker"],
-            groups["error"],
-            metadata,
+            ((fact.decode("utf-8", "replace"), count) for fact, count in found),
         )
 
     def facts(self, run_id: str) -> dict[tuple[str, str, int], list[str]]:
-        """Return what each row can be filtered by ("tool:search"), by experiment, sample and epoch.
-
-        Only of rows that are indexed.
-        """
         by_body: dict[int, list[str]] = {}
         shared: dict[bytes, str] = {}
         of_run = "SELECT fact, body FROM facts WHERE run = ?"
@@ -203,10 +181,6 @@ class SqliteRunBrowser(Closing, RunBrowser):
         }
 
     def columns(self, run_id: str) -> tuple[tuple[str, ...], bool]:
-        """Return the names of the criteria, as the first rows have them, and whether it has epochs.
-
-        Nothing but those rows is read.
-        """
         query = (
             "SELECT scores, epoch FROM store.rows WHERE run = ? AND error = 0 "
             f"ORDER BY {ORDER} LIMIT {_FIRST_ROWS}"
@@ -217,10 +191,6 @@ class SqliteRunBrowser(Closing, RunBrowser):
         return tuple(names), any(epoch > 1 for _, epoch in rows)
 
     def slices(self, run_id: str, key: str) -> dict[str, Figures]:
-        """Return the figures of each slice by a key of the metadata, of the rows that are indexed.
-
-        They are those of `stored_slices`, once all rows are indexed; no long value is read.
-        """
         state = self._store.row_state(run_id), self._index.state(run_id)
         return self._cache.get(("slices", run_id, key), state, lambda: self._slices(run_id, key))
 

@@ -99,7 +99,7 @@ def row_checksum(
         value + 0.0,  # SQLite stores -0.0 as 0.0
         (cost or 0.0) + 0.0 if known else 0.0,
     )
-    # Last, and nothing in rows that are older than the column.
+    # `agent_version` is last: empty in rows older than the column, it leaves their checksum.
     texts = (experiment, sample, digest, criteria, source, scores, agent_version or b"")
     rest = zlib.crc32(b"".join((head, *texts)))
     # Without judges, as it was before there were these columns.

@@ -1,8 +1,9 @@
 """The columns of the table `rows`, declared once.
 
 The tables, the statement that writes a row, its checksum, the sums of a run's rows, and what is
-read back follow from this declaration. A new column is one line here, at the end, with the version
-of the file that adds it (`schema.py`); what it means to the figures is in `runs/table.py`.
+read back follow from this declaration. A new column is one line here, at the end, and a migration
+in `schema.py`: `*add_columns(N)`. If it has a `figure`, that migration also makes the triggers anew
+(`_triggers(N)`), and the tallies. What a column means to the figures is in `runs/table.py`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Database:
         if self.opened_before_fork:
             raise UsageError(
                 "expected a run store of this process, got one that was opened before a fork "
-                f"({self.path}) - open a `RunStore` in the new process"
+                f"({self.path}) - call `open_store` in the new process"
             )
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 from .... import serde
@@ -45,11 +46,13 @@ def read_pages(
     values: Sequence[Any] = (),
     *,
     bodies: bool = True,
+    with_lost: bool | None = None,
 ) -> Iterator[list[Any]]:
     """Yield the rows of a run in order, a page at a time; without `bodies`, no long values.
 
     Each page is one query that starts after the last row of the page before, so no lock is held in
-    between. A row that is out of order, because its place was damaged, comes last.
+    between. A row that is out of order, because its place was damaged, comes last: always if all
+    rows are read, and otherwise `with_lost`.
     """
     join = "LEFT JOIN bodies ON bodies.id = body" if bodies else ""
     size = _PAGE_ROWS if bodies else _PAGE_ROWS_WITHOUT_BODIES
@@ -65,13 +68,16 @@ def read_pages(
                 raise ValueError("others")
         last, count = place_of(rows[-1]), count + len(rows)
         yield rows
-    if where == "1":
-        written = sorted((expected, _count_written(database, run_key)))  # before, and now
-        if count < written[0]:
-            yield _out_of_order(database, run_key)[: written[0] - count]
-        with database.corruption_errors("rows in their order"):
-            if count > written[1]:
-                raise ValueError("some of them twice")
+    if where != "1":
+        if with_lost:
+            yield _out_of_order(database, run_key)
+        return
+    written = sorted((expected, _count_written(database, run_key)))  # before, and now
+    if count < written[0]:
+        yield _out_of_order(database, run_key)
+    with database.corruption_errors("rows in their order"):
+        if count > written[1]:
+            raise ValueError("some of them twice")
 
 
 def _count_written(database: Database, run_key: int) -> int:
@@ -81,26 +87,27 @@ def _count_written(database: Database, run_key: int) -> int:
 
 def _out_of_order(database: Database, run_key: int) -> list[Any]:
     """Return the rows that reading in order does not find, without what they had."""
-    found, last = set(), BEFORE_FIRST
+    found, count, last = set(), 0, BEFORE_FIRST
     query = (
         f"SELECT {ORDER} FROM rows WHERE run = ? AND ({ORDER}) > (?, ?, ?, ?) "
         f"ORDER BY {ORDER} LIMIT {_PAGE_ROWS_WITHOUT_BODIES}"
     )
     while page := database.read(query, (run_key, *last)):
         found |= {tuple(key) for _, *key in page}
-        last = page[-1]
+        last, count = page[-1], count + len(page)
+    missing = max(0, _count_written(database, run_key) - count)
     keys = (
         "SELECT epoch, experiment, sample FROM rows INDEXED BY one_row_per_key "
         "WHERE run = ? ORDER BY experiment, sample, epoch"
     )
-    return [
-        RowColumns._make(
-            {"position": 0, "epoch": key[0], "experiment": key[1], "sample": key[2]}.get(name)
-            for name in RowColumns._fields
-        )
-        for key in database.read(keys, (run_key,))
-        if key not in found
-    ]
+    lost = (key for key in database.read(keys, (run_key,)) if key not in found)
+    return [lost_row(0, *key) for key in islice(lost, missing)]
+
+
+def lost_row(position: int, epoch: Any, experiment: Any, sample: Any) -> Any:
+    """Return the columns of a row of which only the place is known: it is read as an error."""
+    place = {"position": position, "epoch": epoch, "experiment": experiment, "sample": sample}
+    return RowColumns._make(place.get(name) for name in RowColumns._fields)
 
 
 def columns_of(table: str, *, bodies: bool = True) -> str:
@@ -119,10 +126,11 @@ def read_rows(
     run_key: int,
     types: tuple[Any, Any, Any] = PLAIN,
     where: str = "1",
-    values: Sequence[Any] = (),
+    *,
+    with_lost: bool = False,
 ) -> Iterator[StoredRow]:
     """Yield the rows of a run in order; `types` are those of output, input and expected."""
-    for page in read_pages(database, run_key, where, values):
+    for page in read_pages(database, run_key, where, with_lost=with_lost):
         yield from (to_row(columns, database, run_key, types) for columns in page)
 
 
@@ -174,10 +182,10 @@ def _result(data: bytes, output_type: Any, input_type: Any, expected_type: Any) 
 
 
 def read_parts(
-    database: Database, run_key: int, cls: type[T], where: str
+    database: Database, run_key: int, cls: type[T], where: str, *, with_lost: bool = False
 ) -> Iterator[tuple[RowKey, T | None]]:
     """Yield the fields of `cls` of each stored result; None for one that cannot be read."""
-    for page in read_pages(database, run_key, where):
+    for page in read_pages(database, run_key, where, with_lost=with_lost):
         for columns in page:
             part = None
             with suppress(Exception):  # changed bytes can raise anything

@@ -134,6 +134,7 @@ def _versions(database: Database, run_key: int) -> tuple[Counter[str], Counter[s
 
 
 def read_manifest(data: bytes) -> RunManifest:
+    """Return a stored manifest; of a submission by an earlier version, with its queue."""
     manifest = serde.decode(data, RunManifest)
     if manifest.command[2:3] == ("submit",) and b'"kind":' not in data:  # by an earlier version
         queue = manifest.command[manifest.command.index("--queue") + 1]
@@ -141,7 +142,7 @@ def read_manifest(data: bytes) -> RunManifest:
     return manifest
 
 
-def _state_of(owner: Owner, alive: bool | None, heartbeat: int | None) -> tuple[str, str]:
+def _status_of(owner: Owner, alive: bool | None, heartbeat: int | None) -> tuple[str, str]:
     """Return the status and the note of a run that its owner has not finished."""
     if alive is False:
         return "interrupted", f"process {owner.pid} on {owner.host} ended before the run did"
@@ -165,7 +166,7 @@ def _record(database: Database, run_key: Any, run_id: Any, body: Any, *columns: 
         process = owner_of(owner) if status == "running" else None
         if process is not None:
             alive = is_alive(database.absolute, run_id, process)
-            status, note = _state_of(process, alive, heartbeat)
+            status, note = _status_of(process, alive, heartbeat)
         seconds = None
         if active is not None:
             seconds = active / 1e6

@@ -134,9 +134,8 @@ class SearchIndex(Closing):
             "INSERT INTO texts (rowid, text) VALUES (?, ?)",
             (added.lastrowid, _plain("\n".join(texts(row)))),
         )
-        verdict = 2 if result.error is not None else int(result.passed)
-        found = {(run, _plain(fact), body, verdict) for fact in facts(result, failed)}
-        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?)", found)
+        found = {(run, _plain(fact), body) for fact in facts(result, failed)}
+        self._connection.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?, ?)", found)
 
     def _forget_deleted(self, run: bytes, run_key: int) -> None:
         """Remove documents whose rows are no longer there, if there are more than rows."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ....internal.sqlite import truncate_log
 
-VERSION = 3
+VERSION = 4
 
 _TABLES = (
     # One document for each body of a run; `checksum` is that of the body.
@@ -30,7 +30,6 @@ _TABLES = (
         run BLOB NOT NULL,
         fact TEXT NOT NULL,
         body INTEGER NOT NULL,
-        verdict INTEGER NOT NULL,  -- 0 failed, 1 passed, 2 error: for rates by value
         PRIMARY KEY (run, fact, body)
     ) WITHOUT ROWID""",
 )

@@ -69,7 +69,7 @@ from .encoding import compress, decode_id, decompress, encode_id
 from .kept_figures import kept_figures
 from .ownership import SqliteRunClaim, lock_path, read_deaths
 from .people import SqlitePeopleRecords
-from .reading import PLAIN, columns_of, read_parts, read_rows, to_row, unreadable_keys
+from .reading import PLAIN, columns_of, lost_row, read_parts, read_rows, to_row, unreadable_keys
 from .records import (
     check_rows,
     find_run_key,
@@ -252,10 +252,11 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
                 _insert_run(cursor, manifest, body, None)
                 ((run_key,),) = cursor.execute(find, (encode_id(run_id),)).fetchall()
                 insert_rows(cursor, {run_id: run_key}, rows)
-                stored, planned = tally_again(cursor, run_key), manifest.planned or 0
-                if stored < max(len(rows), 0 if note else planned):
+                stored = tally_again(cursor, run_key)
+                expected = max(len(rows), 0 if note else manifest.planned or 0)
+                if stored < expected:
                     raise StoreError(
-                        f"expected {max(len(rows), planned):,} results of the run {run_id!r} in "
+                        f"expected {expected:,} results of the run {run_id!r} in "
                         f"the store, got {stored:,} ({self.path}) - nothing is stored"
                     )
                 status = "interrupted" if note else "complete"
@@ -379,7 +380,8 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
         types = PLAIN if types == PLAIN else types
         run_key, where = self._run_key(self.find_run(run_id)), _where(kinds)
         if samples is None:
-            return read_rows(self._database, run_key, types, where)
+            lost = "errors" in kinds
+            return read_rows(self._database, run_key, types, where, with_lost=lost)
         return self._rows_of(run_key, types, where, samples)
 
     def _rows_of(
@@ -399,9 +401,12 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
             f"SELECT {columns_of('rows')} FROM rows LEFT JOIN bodies ON bodies.id = body "
             f"WHERE run = ? AND ({ORDER}) = (?, ?, ?, ?)"
         )
-        for place in sorted(places):
-            for columns in self._database.read(select, (run_key, *place)):
-                yield to_row(RowColumns._make(columns), self._database, run_key, types)
+        with self._database.corruption_errors("rows in their order"):
+            places.sort()
+        for place in places:
+            found = [*map(RowColumns._make, self._database.read(select, (run_key, *place)))]
+            for columns in found or [lost_row(*place)]:
+                yield to_row(columns, self._database, run_key, types)
 
     def row(self, run_id: str, experiment: str, sample_id: str, epoch: int) -> StoredRow | None:
         if epoch.bit_length() > 63:  # SQLite has no such number
@@ -422,7 +427,9 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
     def parts(
         self, run_id: str, cls: type[T], *kinds: RowKind
     ) -> Iterator[tuple[RowKey, T | None]]:
-        return read_parts(self._database, self._run_key(run_id), cls, _where(kinds))
+        lost = "errors" in kinds
+        run_key, where = self._run_key(run_id), _where(kinds)
+        return read_parts(self._database, run_key, cls, where, with_lost=lost)
 
     def unreadable(self, run_id: str) -> set[RowKey]:
         return unreadable_keys(self._database, self._run_key(run_id))
