@@ -19,7 +19,9 @@ from weakincentives import serde
 from weakincentives.chat import ChatMessage
 from weakincentives.errors import StoreError, UsageError
 from weakincentives.evals import EvalReport, EvalResult, RunStore, Trajectory, open_store
+from weakincentives.evals.model.corrections import Correction
 from weakincentives.evals.review import LabelChange, give_label
+from weakincentives.evals.stats.intervals import rate_interval
 from weakincentives.view import write_page, write_report_page
 from weakincentives.view.api import Api
 
@@ -100,10 +102,18 @@ def test_the_policy_allows_one_script_and_one_style_and_no_request(file: Path) -
 
 def test_a_report_in_memory_has_a_page(tmp_path: Path) -> None:
     results = [attempt(n, n > 1, epoch=epoch) for epoch in (1, 2) for n in range(4)]
-    report = EvalReport(results, "memory", "capitals", quarantined=["q000"])
+    judged = Correction(criterion="exact", judged=rate_interval(3, 6), problem="the judge changed")
+    report = EvalReport(
+        *(results, "memory", "capitals"),
+        quarantined=["q000"],
+        corrections=[judged],
+        mixed="several versions",
+    )
     answers = answers_in(write_report_page(report, tmp_path / "memory.html").path)
     assert str(report).startswith("4/6 passed")
-    assert answers["/api/run?run=memory"]["headline"] == str(report)
+    shown = answers["/api/run?run=memory"]
+    assert (shown["headline"], shown["mixed"]) == (str(report), "several versions")
+    assert [each["problem"] for each in shown["corrections"]] == ["the judge changed"]
     (first, *_) = answers["/api/table?run=memory&page=0"]
     assert (first["sample"], len(answers["/api/sample?run=memory&sample=q000"]["siblings"])) == (
         "q000",

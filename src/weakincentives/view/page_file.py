@@ -25,6 +25,7 @@ from .. import serde
 from ..errors import StoreError
 from ..evals import EvalReport, RunStore, open_store
 from ..evals.comparison import flip_details, sample_matrix
+from ..evals.reporting.documents import correction_data
 from ..evals.store import RunManifest, StoredRow
 from ..evals.store.browse import RowSummary
 from ..evals.store.run_titles import run_title
@@ -63,14 +64,7 @@ def write_page(
     """
     others = (compare,) if isinstance(compare, str) else compare or ()
     runs = [store.run(name).manifest.run_id for name in (*others, run_id)]
-    file = PageFile()
-    with closing(_Report(store, file, [*dict.fromkeys(runs)], full=full)) as report:
-        parts = file.parts(report.view, report.title, report.answers(), report.note)
-        try:
-            write_whole(Path(path), parts)
-        except OSError as error:
-            raise StoreError(f"expected a file to write to, got: {error} ({path})") from None
-        return WrittenPage(Path(path), file.size, report.note())
+    return _write(store, [*dict.fromkeys(runs)], path, full=full)
 
 
 def write_report_page(report: EvalReport[Any], path: Path | str) -> WrittenPage:
@@ -94,14 +88,44 @@ def write_report_page(report: EvalReport[Any], path: Path | str) -> WrittenPage:
         open_store(Path(folder) / "runs.db") as store,
     ):
         store.add([(manifest, rows, report.stopped)])
-        return write_page(store, name, path)
+        return _write(store, [name], path, report=report)
 
 
-class _Report:
-    """The answers that the page of some runs can request."""
+def _write(
+    store: RunStore,
+    runs: Sequence[str],
+    path: Path | str,
+    *,
+    full: bool = False,
+    report: EvalReport[Any] | None = None,
+) -> WrittenPage:
+    file = PageFile()
+    with closing(_Answers(store, file, runs, full=full, report=report)) as answers:
+        parts = file.parts(answers.view, answers.title, answers.all(), answers.note)
+        try:
+            write_whole(Path(path), parts)
+        except OSError as error:
+            raise StoreError(f"expected a file to write to, got: {error} ({path})") from None
+        return WrittenPage(Path(path), file.size, answers.note())
 
-    def __init__(self, store: RunStore, file: PageFile, runs: Sequence[str], *, full: bool) -> None:
+
+class _Answers:
+    """The answers that the page of some runs can request.
+
+    A `report` that is in memory says what its rows do not: corrected pass rates, mixed versions.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        file: PageFile,
+        runs: Sequence[str],
+        *,
+        full: bool,
+        report: EvalReport[Any] | None,
+    ) -> None:
         self._store, self._file, self._runs, self._full = store, file, runs, full
+        self._report = report
         self._api = Api(store)
         self._keys: dict[str, dict[str, list[RowKey]]] = {}  # of the rows, by run and sample
         self._included: dict[str, set[str]] = {}  # samples that are in the file, by run
@@ -128,7 +152,7 @@ class _Report:
             "then in the order of the dataset. Figures, slices and counts are of all samples."
         )
 
-    def answers(self) -> Iterator[Answer]:
+    def all(self) -> Iterator[Answer]:
         """Yield every answer, with its addresses."""
         first, *others = self._runs
         pairs = [(first, other) for other in others]
@@ -163,7 +187,11 @@ class _Report:
             done, facets = facets[1]["indexed"], self._ask("facets", run=run)
         yield facets
         yield self._ask("head", run=run)
-        yield self._ask("run", run=run)
+        addresses, answer = self._ask("run", run=run)
+        if (report := self._report) is not None:
+            corrections = [*map(correction_data, report.corrections)]
+            answer |= {"headline": str(report), "mixed": report.mixed, "corrections": corrections}
+        yield addresses, answer
         for key in facets[1]["metadata"]:
             yield self._ask("slices", run=run, by=key)
         yield from self._samples(run)

@@ -172,7 +172,7 @@ else:
 """
     printed = finish_process(start_process(code, tmp_path / "runs.db"))
 
-    assert printed.count("open a `RunStore` in the new process") == 3
+    assert printed.count("call `open_store` in the new process") == 3
     assert positions(tmp_path / "runs.db") == [0, 1, 2, 6, 7, 8]
 
 
