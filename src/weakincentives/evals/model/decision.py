@@ -43,9 +43,11 @@ class Decision:
             summary = f"{self.outcome} than {self.against}"
         low, high = (f"{end * 100:.1f}" for end in (found.delta.low, found.delta.high))
         test = "" if p is None else f" (sequential test, {p_text(p)})"
+        left_out = self.samples - (found.delta.clusters or found.delta.n)
+        without = f", {left_out:,} left out" if left_out else ""
         return (
             f"{summary}: {found.delta.estimate * 100:+.1f} points, 95% interval {low} to {high}, "
-            f"after {self.samples:,} of {self.size:,} samples{test}"
+            f"after {self.samples:,} of {self.size:,} samples{without}{test}"
         )
 
     @property
