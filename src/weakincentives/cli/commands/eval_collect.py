@@ -204,9 +204,8 @@ def _open_collector(
         # As plain data: the classes of the agent need not be importable here.
         queue.mailbox(Any, queue.results(submission.run_id)) as results,
     ):
-        note(
-            f"{manifest.dataset_name or 'unnamed'}: {total:,} results from {queue.display_url}", ""
-        )
+        name = manifest.suite or manifest.dataset_name or "unnamed"
+        note(f"{name}: {total:,} results from {queue.display_url}", "")
         stored = total - len(ledger.missing())
         note(f"run {submission.run_id}, {stored:,} of {total:,} are stored")
         collector = Collector(
