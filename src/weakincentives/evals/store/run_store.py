@@ -30,6 +30,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
@@ -106,9 +107,11 @@ class RunStore(Protocol):
             return super().__new__(cls)
 
     @property
+    @abstractmethod
     def location(self) -> str:
         """The path or address of the store, for messages."""
 
+    @abstractmethod
     def close(self) -> None:
         """Commit the queued rows and close the store. Closing twice is fine."""
 
@@ -117,6 +120,7 @@ class RunStore(Protocol):
 
     # ── a run ───────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def claim(self, run_id: str, *, new: bool = False) -> RunClaim:
         """Claim a run for this process alone, until the claim is released.
 
@@ -124,12 +128,14 @@ class RunStore(Protocol):
         its process is on another machine, watch for up to 30 seconds whether that one is alive.
         """
 
+    @abstractmethod
     def begin(self, manifest: RunManifest, claim: RunClaim | None = None) -> None:
         """Store the manifest of a run; a run that is stored already is continued.
 
         The run belongs to the owner of the `claim`; without one it has no owner.
         """
 
+    @abstractmethod
     def finish(
         self,
         run_id: str,
@@ -149,6 +155,7 @@ class RunStore(Protocol):
         had found, `dataset_digest` the content hash of its dataset.
         """
 
+    @abstractmethod
     def add(self, runs: Iterable[tuple[RunManifest, Iterable[StoredRow], str]]) -> None:
         """Store runs that ended elsewhere, each with its rows and a note: all of them, or nothing.
 
@@ -157,6 +164,7 @@ class RunStore(Protocol):
         have one key, or if one of the runs is stored already.
         """
 
+    @abstractmethod
     def change_manifest(
         self, run_id: str, change: Callable[[RunManifest], RunManifest]
     ) -> RunManifest:
@@ -170,6 +178,7 @@ class RunStore(Protocol):
     def add_workers(self, run_id: str, versions: Iterable[WorkerVersion]) -> None:
         """Add the versions of workers to the manifest of a submitted run."""
 
+    @abstractmethod
     def delete(self, run_id: str) -> bool:
         """Remove a run with its rows and labels; raise a `UsageError` while a process runs it.
 
@@ -179,6 +188,7 @@ class RunStore(Protocol):
 
     # ── rows in ─────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def put(self, row: StoredRow) -> None:
         """Queue a row; it is written within 100 ms, or by the next `flush`.
 
@@ -200,6 +210,7 @@ class RunStore(Protocol):
     def behind(self, max_rows: int) -> bool:
         """Return whether to `flush`: `max_rows` rows or 2 MB are queued, or one for 0.25 s."""
 
+    @abstractmethod
     def flush(self, run_id: str | None = None) -> None:
         """Commit the queued rows before returning.
 
@@ -222,6 +233,7 @@ class RunStore(Protocol):
     def manifests(self, limit: int | None = None) -> Iterator[RunManifest]:
         """Yield the manifests of the runs, newest first."""
 
+    @abstractmethod
     def runs(
         self, limit: int | None = None, *, ids: Collection[str] | None = None
     ) -> list[RunRecord]:
@@ -233,9 +245,11 @@ class RunStore(Protocol):
     def states(self) -> Mapping[str, Hashable]:
         """Return for each run, newest first, a value that differs once its record may have."""
 
+    @abstractmethod
     def row_state(self, run_id: str) -> Hashable:
         """Return a value that differs once a row of the run has changed; it is cheap."""
 
+    @abstractmethod
     def data_version(self) -> int:
         """Return a number that changes whenever somebody else has written to the store."""
 
@@ -254,6 +268,7 @@ class RunStore(Protocol):
 
     # ── rows out ────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def rows(
         self,
         run_id: str,
@@ -299,9 +314,11 @@ class RunStore(Protocol):
     def keys(self, run_id: str) -> dict[RowKey, KeyState]:
         """Return the state of each row of a run that counts, by its key."""
 
+    @abstractmethod
     def stored_keys(self, run_id: str) -> Sequence[KeyState]:
         """Return the rows of a run that can be read: those that count, and those set aside."""
 
+    @abstractmethod
     def move_rows(self, run_id: str, places: Iterable[tuple[KeyState, int | None]]) -> None:
         """Give each row its position in the dataset as it is now; with None, set it aside.
 
@@ -328,11 +345,14 @@ class RunStore(Protocol):
     def find(self, key: str) -> bytes | None:
         """Return the value that this or another process stored under a key; None if none did."""
 
+    @abstractmethod
     def find_all(self, keys: Collection[str]) -> Mapping[str, bytes]:
         """Return the values of those keys that have one which can be read."""
 
+    @abstractmethod
     def keep(self, key: str, value: bytes) -> bytes:
         """Store a value unless the key has one; return the value that stays."""
 
+    @abstractmethod
     def replace(self, key: str, value: bytes) -> None:
         """Store a value in place of the one that the key has."""
