@@ -224,8 +224,7 @@ class PairedRule:
         )
         if found is None:
             return ""
-        # A sample that is left out of the comparison is no pass in the run's rate.
-        low, high = (0.0, 1.0) if self._left_out else population_ends(self._counts)
+        low, high = population_ends(self._counts)
         self.decision = Decision(
             rule="paired",
             low=low,
