@@ -102,6 +102,18 @@ def test_metrics_of_an_evaluator_have_gates_too(wink: Run) -> None:
     code, _, err = wink("run", "own.py", "--fail-under", "rude=0.1")
     assert code == 2
     assert "got 'rude' - there are: graded, polite, short; the results are stored" in err
+    assert "exit 0" not in err
+
+
+@pytest.mark.parametrize(
+    ("option", "gate"), [("--confidence=95%", "--fail-under"), ("--margin=5", "--bisect")]
+)
+def test_an_option_of_a_gate_without_the_gate_is_refused(wink: Run, option: str, gate: str) -> None:
+    code, _, err = wink("run", "own.py", option)
+
+    assert code == 2
+    assert f"expected {gate} with {option.partition('=')[0]}, got none" in err
+    assert not Path(".wink").exists()
 
 
 def test_the_same_criterion_twice_is_refused(wink: Run) -> None:

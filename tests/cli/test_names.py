@@ -199,6 +199,22 @@ def test_a_submitted_run_has_the_same_names(folder: Path) -> None:
     assert (manifest.config["experiment_name"], manifest.tags) == ("short", {"ci": "7"})
 
 
+def test_a_submitted_suite_has_the_name_and_the_settings_of_its_file(folder: Path) -> None:
+    (folder / "twice.py").write_text(
+        "from weakincentives.evals import Dataset, EvalConfig, EvalSuite, Sample\n"
+        "samples = [Sample(str(n), str(n), str(n), {'page': n // 2}) for n in range(6)]\n"
+        "config = EvalConfig(epochs=2, cluster_by='page', max_samples=4, experiment_name='short')\n"
+        "suite = EvalSuite(lambda n: n, Dataset(samples), 'exact_match', config=config)\n"
+    )
+    assert main(["eval", "submit", "--queue", "sqlite:///mail.db#qa", "twice.py"]) == 0
+
+    with open_store() as store:
+        manifest = store.run("suite:twice").manifest
+    config = manifest.config
+    assert (config["epochs"], config["cluster_by"], manifest.planned) == (2, "page", 8)
+    assert config["experiment_name"] == "short"
+
+
 def test_a_command_stored_by_an_earlier_version_keeps_its_experiment(folder: Path) -> None:
     (folder / "both.py").write_text(SUITES)
     assert main(["eval", "run", "both.py:terse", "--experiment-name", "new"]) == 0

@@ -204,14 +204,15 @@ def suites_of(
     return suites
 
 
-def one_suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
-    """Return the suite of a file, or one that the options make, without samples."""
+def one_suite(args: Namespace) -> tuple[str, EvalSuite[Any, Any, Any]]:
+    """Return the suite of a file with its name, or one that the options make, without samples."""
     if not args.targets:
-        return suite_from_options(args, None, lambda output_type: Dataset(()))
+        return "", suite_from_options(args, None, lambda output_type: Dataset(()))
     suites = suites_from_files(args, args.targets, None)
     if len(suites) > 1:
         raise UsageError(f"expected one suite, got {len(suites)} - name one: {', '.join(suites)}")
-    return next(iter(suites.values()))
+    ((target, suite),) = suites.items()
+    return suite_name(target, suite), suite
 
 
 def suite_name(target: str, suite: EvalSuite[Any, Any, Any]) -> str:

@@ -77,7 +77,7 @@ def run_all(args: Namespace) -> int:
         outcomes: list[RunEnding] = []
         several = len(plans) > 1
         for plan, own_args in _separate_outputs(args, chosen) if several else [(chosen[0], args)]:
-            outcomes.append(_run(own_args, plan, store, data, to))
+            outcomes.append(_run(own_args, plan, store, data, to, alone=not several))
             if outcomes[-1].code == 130:
                 break
         else:
@@ -86,7 +86,11 @@ def run_all(args: Namespace) -> int:
         if several:
             to.print(suites_text(outcomes), soft_wrap=True)
         code = max(outcome.code for outcome in outcomes)
-        if code != 130 and (problem := ungated(args, (each.found for each in outcomes))):
+        if (
+            several
+            and code != 130
+            and (problem := ungated(args, (each.found for each in outcomes)))
+        ):
             to.print(f"wink: {problem}", soft_wrap=True, style="red")
             code = max(code, 2)
         if args.format == "json":
@@ -173,7 +177,9 @@ def _dry_run(args: Namespace, plans: list[Plan], data: TextIO, to: Console) -> i
     return 0
 
 
-def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console) -> RunEnding:
+def _run(
+    args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console, *, alone: bool
+) -> RunEnding:
     run = _build_run(args, plan, store, to)
 
     async def emit(position: int, result: EvalResult[Any]) -> None:
@@ -198,7 +204,7 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
             raise error from raised.__cause__
         ended_by = f"{type(error).__name__}: {error}".rstrip(": ")
     seconds = SYSTEM_CLOCK.monotonic() - began
-    outcome = outcome_of(args, store, run.run_id, seconds, plan.config.epochs)
+    outcome = outcome_of(args, store, run.run_id, seconds, plan.config.epochs, alone=alone)
     record = outcome.found.record
     stored = f"{record.stored:,} of {plan.total:,} are stored"
     decision = record.manifest.decision
@@ -214,15 +220,21 @@ def _run(args: Namespace, plan: Plan, store: RunStore, data: TextIO, to: Console
 
 
 def outcome_of(
-    args: Namespace, store: RunStore, run_id: str, seconds: float, epochs: int
+    args: Namespace, store: RunStore, run_id: str, seconds: float, epochs: int, *, alone: bool
 ) -> RunEnding:
-    """Return how a run ended, with the exit code that the gates decide."""
+    """Return how a run ended, with the exit code that the gates decide.
+
+    A run `alone` must have all criteria of --fail-under; of several suites, one must have each.
+    """
     found = overview(store, run_id)
     decided = gate(args, store, found)
+    code = EXIT_CODES[decided.outcome]
+    if alone and code != 3 and (problem := ungated(args, [found])):
+        decided, code = GateResult("undecided", problem), 2
     return RunEnding(
         found=found,
         worst=worst(store, run_id),
-        code=EXIT_CODES[decided.outcome],
+        code=code,
         rule=decided.reason,
         gate=decided,
         seconds=seconds,

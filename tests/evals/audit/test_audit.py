@@ -15,6 +15,7 @@ from tests.judging import verdict
 from weakincentives.adapters import ModelRequest, ScriptedAdapter
 from weakincentives.errors import UsageError
 from weakincentives.evals import (
+    EvalContext,
     EvalSuite,
     RunStore,
     Sample,
@@ -30,6 +31,7 @@ from weakincentives.evals import (
 )
 from weakincentives.evals.audit import AuditReport, audit_suite
 from weakincentives.evals.audit.near_duplicates import near_duplicate_groups
+from weakincentives.runtime import ToolInvoked
 
 CAPITALS = {"France": "Paris", "Italy": "Rome", "Greece": "Athens", "Norway": "Oslo"}
 CANARY = {"canary": "do not train on this, 4f1c"}
@@ -290,6 +292,43 @@ def test_evaluators_of_sessions_are_left_out() -> None:
     assert level(report, "oracle") == "ok"
     assert (len(alone.left_out), alone.probes) == (1, ())  # a part of it would be another evaluator
     assert {level(alone, check) for check in ("oracle", "echo", "repeat")} == {"skipped"}
+
+
+def searched(context: EvalContext) -> bool:
+    return any(call.name == "search" for call in context.session[ToolInvoked])
+
+
+def from_the_right_page(context: EvalContext) -> bool:
+    return bool(context.trajectory.metadata["pages"])
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "why"),
+    [
+        (searched, "searched: it reads the session, and cheap agents leave none"),
+        (from_the_right_page, "from_the_right_page: on an output alone, "),
+    ],
+)
+def test_an_evaluator_that_cannot_score_an_output_alone_is_left_out(
+    evaluator: Any, why: str
+) -> None:
+    many = [sample(f"{n}", f"What is {n} and {n}?", str(2 * n)) for n in range(30)]
+
+    report = audit(many, [exact_match, evaluator])
+
+    assert report.left_out[0].startswith(why)
+    assert level(report, "oracle") == "ok"
+
+
+def test_an_evaluator_that_reads_the_session_of_a_later_sample_gives_errors() -> None:
+    def late(context: EvalContext) -> bool:
+        return context.sample.id < "20" or searched(context)
+
+    many = [sample(f"{n:02}", f"What is {n} and {n}?", str(2 * n)) for n in range(30)]
+
+    report = audit(many, [exact_match, late])
+
+    assert [score.errors for score in report.probes if score.agent == "oracle"] == [10]
 
 
 @dataclass(frozen=True)

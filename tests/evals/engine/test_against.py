@@ -111,6 +111,26 @@ async def test_errors_of_the_infrastructure_do_not_make_a_run_worse(tmp_path: Pa
         assert (after.errors, after.stopped) == (40, "")
         assert after.decision is not None
         assert after.decision.outcome == "none"
+        assert "after 200 of 200 samples, 40 left out (sequential test" in str(after)
+
+
+@pytest.mark.anyio
+async def test_the_interval_of_a_run_counts_the_errors_that_a_comparison_leaves_out(
+    tmp_path: Path,
+) -> None:
+    async def unreachable(number: int) -> str:
+        if number % 4:
+            raise ProviderError("overloaded", status=503)
+        return "ok"
+
+    with open_store(tmp_path / "runs.db") as store:
+        before = await run(store, ())
+        after = await evaluate(
+            Dataset(MANY, "many"), EvalConfig(against=before.run_id), exact_match,
+            agent=unreachable, store=store,
+        )  # fmt: skip
+        assert (after.strict_pass_rate, after.total) == (0.25, 200)
+        assert 0.25 in after.figures.rate
 
 
 def test_the_boundary_is_that_of_ten_interim_looks() -> None:

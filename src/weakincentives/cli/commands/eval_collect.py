@@ -18,9 +18,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ...clock import SYSTEM_CLOCK
-from ...errors import MailboxConnectionError, UsageError, WinkError
+from ...errors import MailboxConnectionError, WinkError
 from ...internal.formatting import duration, pluralize
-from ..options.execution import add_gates, add_output_options
+from ..options.execution import add_gates, add_output_options, check_gates
 from ..options.parsing import non_negative
 from ..options.queues import add_queue, deployment, safe_url
 from ..options.runs import add_store, open_existing_store
@@ -87,6 +87,7 @@ def run(args: Namespace) -> int:
 
     data, to, began = sys.stdout, console(), SYSTEM_CLOCK.monotonic()
     check_output(args)
+    check_gates(args)
     with open_existing_store(args) as store:
         record = _submitted(store) if args.run_id is None else store.run(args.run_id)
         run_id = record.manifest.run_id
@@ -131,11 +132,9 @@ def _report(args: Namespace, outcome: RunEnding, store: RunStore) -> int:
     """Print how the run ended, write its files, and return its exit code."""
     from ..console.json_output import run_data, write_line
     from ..console.progress_bar import console
-    from ..runner import finish, ungated
+    from ..runner import finish
 
     outcome = finish(args, outcome, store, console())
-    if outcome.code != 130 and (problem := ungated(args, [outcome.found])):
-        raise UsageError(problem)
     if args.format == "json":
         write_line(sys.stdout, {"exit_code": outcome.code, "runs": [run_data(outcome)]})
     return outcome.code
@@ -149,7 +148,7 @@ def _outcome(
 
     submission = collector.submission
     assert submission is not None
-    outcome = outcome_of(args, store, submission.run_id, seconds, submission.epochs)
+    outcome = outcome_of(args, store, submission.run_id, seconds, submission.epochs, alone=True)
     if collector.stopped:
         stored = f"{outcome.found.record.stored:,} of {len(submission):,} are stored"
         return replace(outcome, code=130, rule=f"interrupted, {stored}")
@@ -204,9 +203,8 @@ def _open_collector(
         # As plain data: the classes of the agent need not be importable here.
         queue.mailbox(Any, queue.results(submission.run_id)) as results,
     ):
-        note(
-            f"{manifest.dataset_name or 'unnamed'}: {total:,} results from {queue.display_url}", ""
-        )
+        name = manifest.suite or manifest.dataset_name or "unnamed"
+        note(f"{name}: {total:,} results from {queue.display_url}", "")
         stored = total - len(ledger.missing())
         note(f"run {submission.run_id}, {stored:,} of {total:,} are stored")
         collector = Collector(

@@ -18,6 +18,7 @@ from ..options.execution import (
     add_output_options,
     add_selection,
     add_tag,
+    check_gates,
 )
 from ..options.parsing import allow_intermixed_args, non_negative
 from ..options.runs import add_store
@@ -108,6 +109,11 @@ def same_command(one: Sequence[str], other: Sequence[str]) -> bool:
 def run(args: Namespace) -> int:
     """Run the suites; the exit code is the highest of theirs."""
     replace_stop_when(args)
+    check_gates(args)
+    if args.margin is not None and not args.bisect:
+        raise UsageError(
+            "expected --bisect with --margin, got none - or gate the run: wink eval gate"
+        )
     # Imported here, because that takes ten times as long as `--help`.
     if args.bisect:
         from ..bisect import run_commit

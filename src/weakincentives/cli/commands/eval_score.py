@@ -30,7 +30,7 @@ from ..console.json_output import write_line
 from ..console.progress_bar import console
 from ..console.styled_text import one_line, pluralize, print_stderr
 from ..console.views import lines_of_failures
-from ..options.execution import add_gates, add_judge_model, add_tag
+from ..options.execution import add_gates, add_judge_model, add_tag, check_gates
 from ..options.parsing import pairs
 from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 from ..options.settings import add_setting
@@ -90,6 +90,7 @@ class EventLoopEnded(Exception):
 
 def run(args: Namespace) -> int:
     """Return the exit codes of `wink eval run`."""
+    check_gates(args)
     data, changes = sys.stdout, Changes()
     with redirect_stdout(sys.stderr), open_existing_store(args) as store:  # stdout is for data only
         before = store.run(args.run_id)

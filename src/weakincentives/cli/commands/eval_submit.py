@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...experiment import BASELINE, Experiment
 from ..console.styled_text import one_line, pluralize, print_stderr
@@ -65,7 +65,8 @@ def configure(parser: ArgumentParser) -> None:
     add_columns(add)
     add = parser.add_argument
     add("--experiment-name", action="append", default=[], metavar="NAME",
-        help="send every sample once per experiment; repeatable (default baseline)")  # fmt: skip
+        help="send every sample once per experiment; repeatable (default baseline, or the "
+        "suite's setting)")  # fmt: skip
     add("--experiment", dest="experiment_name", action="append", help=SUPPRESS)  # its former name
     add_selection(parser, *SETTINGS_OF_SAMPLES)
     add_name(add)
@@ -88,17 +89,19 @@ def run(args: Namespace) -> int:
     from ...runtime.mailbox.core.lanes import check_priority
     from ..options.sample_selection import selected, why_empty
 
-    everything, version = _target(args)
-    given = settings_of(args)
+    target = _target(args)
+    given = {**target.settings, **settings_of(args)}
+    everything, version = target.samples, target.version
     dataset = selected(everything, args.filter, args.sample, args.seed or 0)
-    dataset = dataset[: given.get("max_samples")]
+    dataset = dataset[: given["max_samples"]]
     if not len(dataset):
         print_stderr(f"wink: nothing selected: {why_empty(everything, args.filter)}")
         return 4
-    experiments = tuple(map(Experiment, dict.fromkeys(args.experiment_name))) or (BASELINE,)
+    names = dict.fromkeys(args.experiment_name or [target.settings["experiment_name"]])
+    experiments = tuple(BASELINE if name == BASELINE.name else Experiment(name) for name in names)
     expect = checked_version(args.expect or version or "")
     run_id, priority = args.run_id or new_run_id(), check_priority(args.priority or 0)
-    submission = Submission(run_id, dataset, experiments, args.epochs or 1, expect, priority)
+    submission = Submission(run_id, dataset, experiments, given["epochs"], expect, priority)
     config = EvalConfig(**{**given, "experiment_name": experiments[0].name})
     check_clusters(dataset, config)
     queue = deployment(args)
@@ -119,7 +122,7 @@ def run(args: Namespace) -> int:
             queue=queue.name,
             queue_url=queue.display_url,
             config=config,
-            suite=args.name or "",
+            suite=args.name or target.name,
             tags=pairs(args.tag, "--tag"),
             command=("wink", "eval", "submit", *args.targets, *to_argv(visible, PERSISTED_OPTIONS)),
             version=None if args.expect else version,
@@ -130,34 +133,49 @@ def run(args: Namespace) -> int:
             command = shlex.join(["wink", "eval", "submit", "--run-id", submission.run_id])
             print_stderr(f"Not all samples were sent. To continue: {command} ...")
             raise
-    _print_summary(submission, sent, queue, same_store(args))
+    _print_summary(submission, args.name or target.name, sent, queue, same_store(args))
     return 0
 
 
-def _target(args: Namespace) -> tuple[Dataset[Any, Any], WorkerVersion | None]:
-    """Return the samples to send, and the version of the agent and evaluators that are named.
+class _Target(NamedTuple):
+    """What to send: samples, and what the suite that is named says about them.
 
-    The version is that of a worker with the same options.
+    The version of its agent and evaluators is that of a worker with the same options.
     """
+
+    samples: Dataset[Any, Any]
+    name: str
+    settings: dict[str, Any]
+    version: WorkerVersion | None
+
+
+def _target(args: Namespace) -> _Target:
+    from ...evals import EvalConfig
     from ...evals.engine.run_manifest import version_of
     from ..plan import judge_model, one_suite
     from ..targets import load_dataset
 
+    def settings(config: EvalConfig) -> dict[str, Any]:
+        return {name: getattr(config, name) for name in (*SETTINGS_OF_SAMPLES, "experiment_name")}
+
     if not (args.targets or args.prompt or args.agent):
-        return load_dataset(args), None
-    suite = one_suite(Namespace(**{**vars(args), **dict.fromkeys(("dataset", *COLUMNS))}))
+        return _Target(load_dataset(args), "", settings(EvalConfig()), None)
+    name, suite = one_suite(Namespace(**{**vars(args), **dict.fromkeys(("dataset", *COLUMNS))}))
     agent, judge = suite.build_run().agent, judge_model(args) or suite.adapter
     samples = suite.dataset if args.targets and args.dataset is None else load_dataset(args)
-    return samples, version_of(agent, suite.evaluator, judge)
+    version = version_of(agent, suite.evaluator, judge)
+    return _Target(samples, name, settings(suite.config), version)
 
 
-def _print_summary(submission: Submission, sent: int, queue: Deployment, store: str) -> None:
+def _print_summary(
+    submission: Submission, suite: str, sent: int, queue: Deployment, store: str
+) -> None:
     samples = pluralize(len(submission.dataset), "sample")
     if submission.epochs > 1:
         samples += f" x {submission.epochs} epochs"
     if len(submission.experiments) > 1:
         samples += f" x {len(submission.experiments)} experiments"
-    name = one_line(submission.dataset.name or "unnamed")
+    name = one_line(suite or submission.dataset.name or "unnamed")
     done = "" if sent == len(submission) else f", {sent:,} sent now, the others have a result"
     print(submission.run_id)
     if submission.expect:

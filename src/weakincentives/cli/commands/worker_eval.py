@@ -139,7 +139,7 @@ def _suite(args: Namespace) -> EvalSuite[Any, Any, Any]:
                 "loop of `wink worker main`"
             )
         args = Namespace(**{**vars(args), "agent": f"{__name__}:_remote_agent"})
-    return one_suite(args)
+    return one_suite(args)[1]
 
 
 def _remote_agent(input: object) -> object:

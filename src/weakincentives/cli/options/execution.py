@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 
+from ...errors import UsageError
 from .dataset_columns import COLUMNS, add_columns
 from .parsing import confidence, minimum, non_negative, share, to_argv, whole_number
 from .settings import OPTIONS_OF_SETTINGS, add_setting, add_settings
@@ -104,6 +105,12 @@ def add_gates(add: Add, *, output: bool = True, force: bool = True) -> None:
         add("--force", action="store_true",
             help="with --fail-under: decide even if the run mixes versions of agent or "
             "evaluators")  # fmt: skip
+
+
+def check_gates(args: Namespace) -> None:
+    """Raise UsageError for an option of a gate without the gate."""
+    if args.confidence is not None and not args.fail_under:
+        raise UsageError("expected --fail-under with --confidence, got none")
 
 
 def add_output_options(add: Add) -> None:

@@ -66,7 +66,7 @@ def audit_suite(
         raise UsageError("expected a dataset with samples to audit, got none")
     name = name or suite.name
     spread = CriterionSpread()
-    criterion, left_out = applicable_criterion(suite.evaluator, judges=judges)
+    criterion, left_out = applicable_criterion(suite.evaluator, dataset.samples, judges=judges)
     runs: dict[str, ProbeRun] = {}
     if criterion is not None:
         given = suite.config

@@ -12,8 +12,10 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
+from ...errors import UnsuitableAgentError
+from ...internal.event_loop import run_sync
 from ...rollouts import Trajectory
-from .._types import EvalConfig, Sample
+from .._types import EvalConfig, EvalContext, Sample
 from ..built_ins import as_criterion
 from ..engine.agents import AgentOutput, name_agent
 from ..engine.run import Run
@@ -28,6 +30,8 @@ _ALL_MUST_PASS = ("all_of", "composite")  # parts of these can be left out
 _MIN_SHUFFLED = 3  # words
 _REPEATED = ("oracle", "other")  # agents whose outputs are scored twice
 _MAX_REPEATED = 200  # of their outputs
+_MAX_TRIED = 5  # samples on which an evaluator of the user is tried
+_NO_SESSION = "it reads the session, and cheap agents leave none"
 Samples = Sequence[Sample[Any, Any]]
 Outputs = dict[str, Any]
 
@@ -103,9 +107,12 @@ PROBES: Mapping[str, Callable[[Samples], Outputs]] = {
 
 
 def applicable_criterion(
-    criterion: Criterion, *, judges: bool
+    criterion: Criterion, samples: Samples, *, judges: bool
 ) -> tuple[Criterion | None, tuple[str, ...]]:
-    """Return what scores cheap agents, and a line for each evaluator that is left out."""
+    """Return what scores cheap agents, and a line for each evaluator that is left out.
+
+    Evaluators of the user are tried on a few `samples`: only running them shows what they read.
+    """
     splits = criterion.identity[:1] and criterion.identity[0] in _ALL_MUST_PASS
     parts = criterion.parts if splits else (criterion,)
     kept, left_out = [], []
@@ -113,7 +120,9 @@ def applicable_criterion(
         if part.adapters and not judges:
             left_out.append(f"{part.name}: an LLM judge, which costs money (--judges asks it)")
         elif _needs_session(part):
-            left_out.append(f"{part.name}: it reads the session, and cheap agents leave none")
+            left_out.append(f"{part.name}: {_NO_SESSION}")
+        elif not part.identity and (problem := run_sync(_problem, part, samples[:_MAX_TRIED])):
+            left_out.append(f"{part.name}: {problem}")
         else:
             kept.append(part)
     if not left_out:
@@ -130,6 +139,22 @@ def _needs_session(part: Criterion) -> bool:
     if function is None:  # a criterion that was renamed, or wraps another one
         return part.session_aware and not part.adapters
     return match_signature(function).session_needed
+
+
+async def _problem(part: Criterion, samples: Samples) -> str:
+    """Return why an evaluator cannot score what cheap agents leave; "" if it can."""
+    problems = []
+    for sample in samples:
+        output = "" if sample.expected is None else sample.expected
+        try:
+            await part.score_in_thread(
+                EvalContext(sample=sample, trajectory=Trajectory(output=output))
+            )
+        except UnsuitableAgentError:
+            return _NO_SESSION
+        except Exception as error:
+            problems.append(str(error))
+    return f"on an output alone, {problems[0]}" if len(problems) == len(samples) else ""
 
 
 # ── running them ────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +247,9 @@ async def run_probe(
             adapter=adapter,
         )
         await run.execute(emit)
-        return {sample.id: found[sample.id] for sample in samples}
+        # It ended at its first sample if an evaluator reads what cheap agents do not leave.
+        unasked = _Verdict(False, 0.0, True, run.engine.stopped)
+        return {sample.id: found.get(sample.id, unasked) for sample in samples}
 
     verdicts = await verdicts_on(chosen, spread)
     again = await verdicts_on(repeated, CriterionSpread()) if repeated else {}

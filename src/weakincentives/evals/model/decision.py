@@ -43,10 +43,19 @@ class Decision:
             summary = f"{self.outcome} than {self.against}"
         low, high = (f"{end * 100:.1f}" for end in (found.delta.low, found.delta.high))
         test = "" if p is None else f" (sequential test, {p_text(p)})"
+        without = f", {self.left_out:,} left out" if self.left_out else ""
         return (
             f"{summary}: {found.delta.estimate * 100:+.1f} points, 95% interval {low} to {high}, "
-            f"after {self.samples:,} of {self.size:,} samples{test}"
+            f"after {self.samples:,} of {self.size:,} samples{without}{test}"
         )
+
+    @property
+    def left_out(self) -> int:
+        """How many samples the comparison left out, because of errors or a quarantine."""
+        if self.difference is None:
+            return 0
+        delta = self.difference.delta
+        return self.samples - (delta.clusters or delta.n)
 
     @property
     def outcome(self) -> Literal["better", "worse", "none"]:
@@ -80,6 +89,8 @@ def rate_rule(
     """Return the rule by which the interval of a run's pass rate is computed."""
     if decision is not None:
         kind: RateKind = "population" if decision.rule == "paired" else decision.rule
+        if decision.left_out:  # the ends are of the samples that were compared
+            return RateRule(kind=kind)
         return RateRule(kind=kind, size=decision.size, low=decision.low, high=decision.high)
     kind = rate_kind(config)
     if kind != "dataset":

@@ -59,6 +59,8 @@ def opened_store(
     stored, since the user did not request a store.
     """
     if not isinstance(store, Path | str | DefaultStore):
+        if store is not None and not hasattr(store, "claim"):
+            raise UsageError(f"expected a run store, its path or None, got {short_repr(store)}")
         yield store
         return
     try:

@@ -31,6 +31,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
@@ -107,9 +108,11 @@ class RunStore(Protocol):
             return super().__new__(cls)
 
     @property
+    @abstractmethod
     def location(self) -> str:
         """The path or address of the store, for messages."""
 
+    @abstractmethod
     def close(self) -> None:
         """Commit the queued rows and close the store. Closing twice is fine."""
 
@@ -118,6 +121,7 @@ class RunStore(Protocol):
 
     # ── a run ───────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def claim(self, run_id: str, *, new: bool = False) -> RunClaim:
         """Claim a run for this process alone, until the claim is released.
 
@@ -125,12 +129,14 @@ class RunStore(Protocol):
         its process is on another machine, watch for up to 30 seconds whether that one is alive.
         """
 
+    @abstractmethod
     def begin(self, manifest: RunManifest, claim: RunClaim | None = None) -> None:
         """Store the manifest of a run; a run that is stored already is continued.
 
         The run belongs to the owner of the `claim`; without one it has no owner.
         """
 
+    @abstractmethod
     def finish(
         self,
         run_id: str,
@@ -150,6 +156,7 @@ class RunStore(Protocol):
         had found, `dataset_digest` the content hash of its dataset.
         """
 
+    @abstractmethod
     def add(self, runs: Iterable[tuple[RunManifest, Iterable[StoredRow], str]]) -> None:
         """Store runs that ended elsewhere, each with its rows and a note: all of them, or nothing.
 
@@ -158,6 +165,7 @@ class RunStore(Protocol):
         have one key, or if one of the runs is stored already.
         """
 
+    @abstractmethod
     def change_manifest(
         self, run_id: str, change: Callable[[RunManifest], RunManifest]
     ) -> RunManifest:
@@ -171,6 +179,7 @@ class RunStore(Protocol):
     def add_workers(self, run_id: str, versions: Iterable[WorkerVersion]) -> None:
         """Add the versions of workers to the manifest of a submitted run."""
 
+    @abstractmethod
     def delete(self, run_id: str) -> bool:
         """Remove a run with its rows and labels; raise a `UsageError` while a process runs it.
 
@@ -180,6 +189,7 @@ class RunStore(Protocol):
 
     # ── rows in ─────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def put(self, row: StoredRow) -> None:
         """Queue a row; it is written within 100 ms, or by the next `flush`.
 
@@ -197,6 +207,7 @@ class RunStore(Protocol):
     def behind(self, max_rows: int) -> bool:
         """Return whether to `flush`: `max_rows` rows, too many bytes, or a row for too long."""
 
+    @abstractmethod
     def flush(self, run_id: str | None = None) -> None:
         """Commit the queued rows before returning.
 
@@ -219,6 +230,7 @@ class RunStore(Protocol):
     def manifests(self, limit: int | None = None) -> Iterator[RunManifest]:
         """Yield the manifests of the runs, newest first."""
 
+    @abstractmethod
     def runs(
         self, limit: int | None = None, *, ids: Collection[str] | None = None
     ) -> list[RunRecord]:
@@ -230,9 +242,11 @@ class RunStore(Protocol):
     def states(self) -> Mapping[str, Hashable]:
         """Return for each run, newest first, a value that differs once its record may have."""
 
+    @abstractmethod
     def row_state(self, run_id: str) -> Hashable:
         """Return a value that differs once a row of the run has changed; it is cheap."""
 
+    @abstractmethod
     def data_version(self) -> int:
         """Return a number that changes whenever somebody else has written to the store."""
 
@@ -251,6 +265,7 @@ class RunStore(Protocol):
 
     # ── rows out ────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     def rows(
         self,
         run_id: str,
@@ -296,9 +311,11 @@ class RunStore(Protocol):
     def keys(self, run_id: str) -> dict[RowKey, KeyState]:
         """Return the state of each row of a run that counts, by its key."""
 
+    @abstractmethod
     def stored_keys(self, run_id: str) -> Sequence[KeyState]:
         """Return the rows of a run that can be read: those that count, and those set aside."""
 
+    @abstractmethod
     def move_rows(self, run_id: str, places: Iterable[tuple[KeyState, int | None]]) -> None:
         """Give each row its position in the dataset as it is now; with None, set it aside.
 
@@ -325,11 +342,14 @@ class RunStore(Protocol):
     def find(self, key: str) -> bytes | None:
         """Return the value that this or another process stored under a key; None if none did."""
 
+    @abstractmethod
     def find_all(self, keys: Collection[str]) -> Mapping[str, bytes]:
         """Return the values of those keys that have one which can be read."""
 
+    @abstractmethod
     def keep(self, key: str, value: bytes) -> bytes:
         """Store a value unless the key has one; return the value that stays."""
 
+    @abstractmethod
     def replace(self, key: str, value: bytes) -> None:
         """Store a value in place of the one that the key has."""
