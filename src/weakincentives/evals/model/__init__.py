@@ -42,4 +42,5 @@ if TYPE_CHECKING:
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 
-    __getattr__, __dir__ = _lazy_names(__name__)
+    _MOVED = {"weakincentives.evals.runs": "EvalReport ExperimentComparison ReportWarning"}
+    __getattr__, __dir__ = _lazy_names(__name__, _MOVED)

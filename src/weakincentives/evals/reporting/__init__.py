@@ -23,4 +23,5 @@ if TYPE_CHECKING:
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 
-    __getattr__, __dir__ = _lazy_names(__name__)
+    _MOVED = {"weakincentives.view": "write_page"}
+    __getattr__, __dir__ = _lazy_names(__name__, _MOVED)

@@ -104,7 +104,9 @@ class RunStore(Protocol):
 
         def __new__(cls, *args: Any, **options: Any) -> Self:
             if cls is RunStore:  # until this was a protocol, `RunStore(path)` opened a store
-                raise UsageError("expected `open_store(path)`, got `RunStore(path)`")
+                raise UsageError(
+                    "expected `weakincentives.evals.open_store(path)`, got `RunStore(path)`: it is a protocol now"
+                )
             return super().__new__(cls)
 
     @property
