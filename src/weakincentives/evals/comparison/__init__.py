@@ -70,4 +70,5 @@ if TYPE_CHECKING:
 else:
     from ...internal.lazy import lazy_names as _lazy_names
 
-    __getattr__, __dir__ = _lazy_names(__name__, {__name__: "Slice=SliceComparison"})
+    _MOVED = {__name__: "Slice=SliceComparison what_differs=describe_differences"}
+    __getattr__, __dir__ = _lazy_names(__name__, _MOVED)

@@ -105,7 +105,8 @@ class RunStore(Protocol):
         def __new__(cls, *args: Any, **options: Any) -> Self:
             if cls is RunStore:  # until this was a protocol, `RunStore(path)` opened a store
                 raise UsageError(
-                    "expected `weakincentives.evals.open_store(path)`, got `RunStore(path)`: it is a protocol now"
+                    "expected `open_store(path)` of `weakincentives.evals`, got `RunStore(path)` - "
+                    "`RunStore` is what any store promises"
                 )
             return super().__new__(cls)
 
