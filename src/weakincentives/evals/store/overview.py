@@ -73,6 +73,8 @@ def overview(
     figures = run_figures(table, scope)
     # A store counts in an index, which may be damaged although the rows are not.
     differ = record.status != "running" and len(table) != record.stored
+    if differ and store.run(manifest.run_id) != record:  # it has changed meanwhile
+        return overview(store, manifest.run_id, check=check, confidence=confidence)
     if record.status != "damaged" and (table.unreadable or differ):
         record = mark_damaged(record, table.unreadable, len(table))
         record = replace(

@@ -9,10 +9,11 @@ Rules of this file:
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .... import serde
 from ....chat import TokenUsage
@@ -22,6 +23,7 @@ from ....rollouts import Trajectory
 from ..._types import PASS_MARK, Metric, Score
 from ...model.result import EvalResult, with_sample_types
 from ..stored_row import RowKey, StoredRow
+from ..value_keys import MOVED
 from .checksums import INTACT, READABLE, check_row
 from .columns import ORDER, READ, RowColumns
 from .database import Database
@@ -49,7 +51,8 @@ def read_pages(
     """Yield the rows of a run in order, a page at a time; without `bodies`, no long values.
 
     Each page is one query that starts after the last row of the page before, so no lock is held in
-    between. A row that is out of order, because its place was damaged, comes last.
+    between. A row that is out of order, because its place was damaged, comes last. If rows are moved
+    meanwhile, so that some would come twice and others never, the end is a `RowsMovedError`.
     """
     join = "LEFT JOIN bodies ON bodies.id = body" if bodies else ""
     size = _PAGE_ROWS if bodies else _PAGE_ROWS_WITHOUT_BODIES
@@ -57,7 +60,7 @@ def read_pages(
         f"SELECT {columns_of('rows', bodies=bodies)} FROM rows {join} WHERE run = ? AND ({where}) "
         f"AND ({ORDER}) > (?, ?, ?, ?) ORDER BY {ORDER} LIMIT {size}"
     )
-    last, count, expected = BEFORE_FIRST, 0, _count_written(database, run_key)
+    last, count, before = BEFORE_FIRST, 0, _state(database, run_key)
     while page := database.read(query, (run_key, *values, *last)):
         rows = [*map(RowColumns._make, page)]
         with database.corruption_errors("rows in their order"):
@@ -65,18 +68,75 @@ def read_pages(
                 raise ValueError("others")
         last, count = place_of(rows[-1]), count + len(rows)
         yield rows
-    if where == "1":
-        written = sorted((expected, _count_written(database, run_key)))  # before, and now
-        if count < written[0]:
-            yield _out_of_order(database, run_key)[: written[0] - count]
-        with database.corruption_errors("rows in their order"):
-            if count > written[1]:
-                raise ValueError("some of them twice")
+    found = count if where == "1" else None
+    if lost := _lost_rows(database, run_key, before, found, paged=count >= size):
+        yield lost
 
 
-def _count_written(database: Database, run_key: int) -> int:
-    found = database.read("SELECT count FROM tallies WHERE run = ?", (run_key,))
-    return found[0][0] if found and isinstance(found[0][0], int) else 0
+def _lost_rows(
+    database: Database, run_key: int, before: _State, count: int | None, *, paged: bool
+) -> list[Any]:
+    """Return the rows that reading a run in order did not find; it found `count`, if all counted.
+
+    Raise if some were read twice, or were moved or removed between two pages.
+    """
+    with database.snapshot():
+        now = _state(database, run_key)
+        if not paged:
+            before = now
+        if before.exists and not now.exists:
+            raise StoreError(f"expected a stored run, but it was removed meanwhile ({database.path})")
+        if now.moved != before.moved:
+            raise RowsMovedError(
+                "expected a run that stays as it is while it is read, but it was resumed with "
+                f"another dataset meanwhile ({database.path}) - read it again"
+            )
+        low, high = sorted((before.count, now.count))
+        if count is not None and count < low:
+            return _out_of_order(database, run_key)[: low - count]
+        if count is not None and count > high:
+            _check_none_twice(database, run_key, count)
+    return []
+
+
+class RowsMovedError(StoreError):
+    """Rows of a run were moved while they were read, so that some came twice, or never."""
+
+
+class _State(NamedTuple):
+    """What reading a run page by page depends on: its number of rows, and when they last moved."""
+
+    exists: bool
+    count: int
+    moved: Any
+
+
+def _state(database: Database, run_key: int) -> _State:
+    found = database.read(
+        "SELECT (SELECT count FROM tallies WHERE run = id), "
+        "(SELECT body FROM kept WHERE key = CAST(? AS BLOB) || run_id) FROM runs WHERE id = ?",
+        (MOVED.encode(), run_key),
+    )
+    count, moved = found[0] if found else (0, None)
+    return _State(bool(found), count if isinstance(count, int) else 0, moved)
+
+
+def note_moves(cursor: sqlite3.Cursor, run_key: int) -> None:
+    """Let those who are reading a run know that its rows have moved, or that some were deleted."""
+    cursor.execute(
+        "INSERT OR REPLACE INTO kept SELECT CAST(? AS BLOB) || run_id, randomblob(8) "
+        "FROM runs WHERE id = ?",
+        (MOVED.encode(), run_key),
+    )
+
+
+def _check_none_twice(database: Database, run_key: int, count: int) -> None:
+    """Raise if more rows were read than there are; a tally may be damaged although they are not."""
+    query = "SELECT count(*) FROM rows NOT INDEXED WHERE run = ?"
+    ((stored,),) = database.read(query, (run_key,))
+    with database.corruption_errors("rows in their order"):
+        if count > stored:
+            raise ValueError("some of them twice")
 
 
 def _out_of_order(database: Database, run_key: int) -> list[Any]:

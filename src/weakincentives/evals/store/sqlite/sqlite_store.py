@@ -316,11 +316,12 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
             return [decode_id(stored_id) for (stored_id,) in found]
 
     def unknown_run(self, name: str, several: Iterable[str] = ()) -> UsageError:
-        with self._database.corruption_errors(f"the run {name!r}"):
+        database = self._database
+        with database.snapshot(), database.corruption_errors(f"the run {name!r}"):
             known = self.run_ids()
-            if name in known:
+            if name in known and find_run_key(database, name) is None:
                 raise ValueError("its id is missing in the index")
-            if not known and self._database.read("SELECT 1 FROM rows LIMIT 1"):
+            if not known and database.read("SELECT 1 FROM rows LIMIT 1"):
                 raise ValueError("there are rows, but no runs")
         return super().unknown_run(name, several)
 
