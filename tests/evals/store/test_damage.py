@@ -185,7 +185,7 @@ async def test_a_damaged_index_never_leads_to_another_run(tmp_path: Path) -> Non
 
     with open_store(tmp_path / "a") as store:
         for read in (store.table, store.keys, lambda name: list(store.rows(name))):
-            with pytest.raises(StoreError, match="'other'.*its id is missing in the index"):
+            with pytest.raises(StoreError, match=r"'other'.*its id is missing in the index"):
                 read("other")
 
 

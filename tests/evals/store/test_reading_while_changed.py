@@ -59,7 +59,7 @@ def test_rows_that_move_while_they_are_read_are_an_error_and_no_damage(store: Ru
     next(rows)
     elsewhere(store, reverse)
 
-    with pytest.raises(StoreError, match="resumed with another dataset meanwhile.*read it again"):
+    with pytest.raises(StoreError, match=r"resumed with another dataset meanwhile.*read it again"):
         list(rows)
     assert len({each.key for each in store.rows("run")}) == ROWS
 

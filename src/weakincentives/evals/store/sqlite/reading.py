@@ -51,8 +51,8 @@ def read_pages(
     """Yield the rows of a run in order, a page at a time; without `bodies`, no long values.
 
     Each page is one query that starts after the last row of the page before, so no lock is held in
-    between. A row that is out of order, because its place was damaged, comes last. If rows are moved
-    meanwhile, so that some would come twice and others never, the end is a `RowsMovedError`.
+    between. A row that is out of order, because its place was damaged, comes last. The end is a
+    `RowsMovedError` if rows were moved meanwhile: some may have come twice, and others never.
     """
     join = "LEFT JOIN bodies ON bodies.id = body" if bodies else ""
     size = _PAGE_ROWS if bodies else _PAGE_ROWS_WITHOUT_BODIES
@@ -85,7 +85,9 @@ def _lost_rows(
         if not paged:
             before = now
         if before.exists and not now.exists:
-            raise StoreError(f"expected a stored run, but it was removed meanwhile ({database.path})")
+            raise StoreError(
+                f"expected a stored run, but it was removed meanwhile ({database.path})"
+            )
         if now.moved != before.moved:
             raise RowsMovedError(
                 "expected a run that stays as it is while it is read, but it was resumed with "
