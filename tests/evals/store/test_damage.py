@@ -178,6 +178,25 @@ async def test_a_table_counts_the_rows_whose_metadata_cannot_be_read(tmp_path: P
         assert store.table("r", verdicts=True).unreadable == 1
 
 
+async def test_a_damaged_index_hides_no_row_of_a_sample(tmp_path: Path) -> None:
+    await run(tmp_path / "a", run_id="r")
+    edit(
+        tmp_path / "a",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = sql || ' WHERE position <> 4' WHERE name = "
+        "'one_row_per_key'",
+        "PRAGMA writable_schema = RESET",
+        "REINDEX one_row_per_key",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = replace(sql, ' WHERE position <> 4', '')",
+    )
+
+    with open_store(tmp_path / "a") as store:
+        assert len(list(store.rows("r", samples=["sample 4"]))) == 2
+        assert store.row("r", "baseline", "sample 4", 2) is not None
+        assert store.row("r", "baseline", "sample 4", 3) is None
+
+
 async def test_a_damaged_index_never_leads_to_another_run(tmp_path: Path) -> None:
     await run(tmp_path / "a", run_id="r")
     await run(tmp_path / "a", run_id="other")

@@ -36,6 +36,8 @@ PLAIN = (Any, Any, Any)
 
 _PAGE_ROWS = 50
 _PAGE_ROWS_WITHOUT_BODIES = 2_000
+IN_ORDER = "rows INDEXED BY sqlite_autoindex_rows_1"
+"""The rows themselves, in SQL: SQLite may otherwise read an index, in which some can be missing."""
 BEFORE_FIRST: tuple[Any, ...] = (-1, 0, b"", b"")
 """A place before that of every row."""
 
@@ -134,8 +136,7 @@ def note_moves(cursor: sqlite3.Cursor, run_key: int) -> None:
 
 def _check_none_twice(database: Database, run_key: int, count: int) -> None:
     """Raise if more rows were read than there are; a tally may be damaged although they are not."""
-    query = "SELECT count(*) FROM rows NOT INDEXED WHERE run = ?"
-    ((stored,),) = database.read(query, (run_key,))
+    ((stored,),) = database.read(f"SELECT count(*) FROM {IN_ORDER} WHERE run = ?", (run_key,))
     with database.corruption_errors("rows in their order"):
         if count > stored:
             raise ValueError("some of them twice")

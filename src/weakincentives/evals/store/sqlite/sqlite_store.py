@@ -69,7 +69,7 @@ from .encoding import compress, decode_id, decompress, encode_id
 from .kept_figures import kept_figures
 from .ownership import SqliteRunClaim, lock_path, read_deaths
 from .people import SqlitePeopleRecords
-from .reading import PLAIN, columns_of, read_parts, read_rows, to_row, unreadable_keys
+from .reading import IN_ORDER, PLAIN, columns_of, read_parts, read_rows, to_row, unreadable_keys
 from .records import (
     check_rows,
     find_run_key,
@@ -386,13 +386,13 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
     def _rows_of(
         self, run_key: int, types: tuple[Any, Any, Any], where: str, samples: Collection[str]
     ) -> Iterator[StoredRow]:
-        """Yield the rows of samples: looked up by the index, a part of the samples at a time."""
+        """Yield the rows of samples: a part of the samples at a time."""
         chosen = sorted({encode_id(sample) for sample in samples})
         places: list[tuple[Any, ...]] = []
         for start in range(0, len(chosen), _MAX_VALUES):
             some = chosen[start : start + _MAX_VALUES]
             query = (
-                f"SELECT {ORDER} FROM rows WHERE run = ? AND sample IN "
+                f"SELECT {ORDER} FROM {IN_ORDER} WHERE run = ? AND sample IN "
                 f"({', '.join('?' * len(some))}) AND ({where})"
             )
             places += self._database.read(query, (run_key, *some))
@@ -415,7 +415,8 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
         key = encode_id(experiment), encode_id(sample_id), epoch
         for columns in self._database.read(query, (run_key, *key)):
             return to_row(RowColumns._make(columns), self._database, run_key)
-        return None
+        # There is none, or the index is damaged.
+        return super().row(run_id, experiment, sample_id, epoch)
 
     def table(self, run_id: str, keys: Iterable[str] = (), *, verdicts: bool = False) -> RunTable:
         return read_table(self._database, self._run_key(run_id), keys, verdicts=verdicts)
