@@ -95,7 +95,7 @@ def _lost_rows(
                 "expected a run that stays as it is while it is read, but it was resumed with "
                 f"another dataset meanwhile ({database.path}) - read it again"
             )
-        low, high = sorted((before.count, now.count))
+        low, high = sorted((before.rows, now.rows))
         if count is not None and count < low:
             return _out_of_order(database, run_key)[: low - count]
         if count is not None and count > high:
@@ -111,7 +111,7 @@ class _State(NamedTuple):
     """What reading a run page by page depends on: its number of rows, and when they last moved."""
 
     exists: bool
-    count: int
+    rows: int
     moved: Any
 
 
