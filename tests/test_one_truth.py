@@ -732,7 +732,7 @@ MAY_COMPUTE = {
     "evals.comparison.vendors",
     "evals.judges.calibration",
     "evals.judges.ranking",
-    "evals.review.agreement",
+    "evals.review.labeller_agreement",
     "evals.review.improvement",
     "evals.review.taxonomy",
 }
