@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,20 @@ def test_rm_asks_for_confirmation(
 
     assert "Remove 1 run? [y/N]" in err
     assert (code, len(run_ids())) == (0 if remaining == 2 else 1, remaining)
+
+
+def test_a_run_whose_description_is_damaged_can_be_removed(wink: Run) -> None:
+    three_runs()
+    with open_store() as store, closing(sqlite3.connect(store.location)) as file, file:
+        file.execute(
+            "UPDATE runs SET manifest = x'00' || manifest WHERE run_id = CAST('r1' AS BLOB)"
+        )
+    code, _, err = wink("list")
+    assert (code, "the run 'r1'" in err, "delete that run" in err) == (2, True, True)
+
+    assert wink("rm", "r1", "--yes")[0] == 0
+
+    assert run_ids() == ["r2", "r0"]
 
 
 def test_without_a_terminal_rm_requires_yes(wink: Run) -> None:

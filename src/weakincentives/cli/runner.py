@@ -31,7 +31,7 @@ from ..evals.reporting.export import format_by_suffix, write_export, write_junit
 from ..evals.reporting.github import on_github, report_to_github
 from ..evals.runs import Interval
 from ..evals.runs.figures import criterion_rates
-from ..evals.store.find_rows import worst
+from ..evals.store.find_rows import rows_of_keys
 from ..evals.store.overview import Overview, overview
 from ..evals.store.run_record import scope_of
 from ..internal.concurrency import unwrap_exception_group
@@ -233,7 +233,7 @@ def outcome_of(
         decided, code = GateResult("undecided", problem), 2
     return RunEnding(
         found=found,
-        worst=worst(store, run_id),
+        worst=rows_of_keys(store, run_id, found.worst),
         code=code,
         rule=decided.reason,
         gate=decided,

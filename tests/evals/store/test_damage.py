@@ -50,6 +50,16 @@ def edit(path: Path, *statements: str) -> None:
     connection.close()
 
 
+def swap_in_index(path: Path, run_id: bytes, *, old: int, new: int) -> None:
+    """Change the number of a run in the index of ids, not in the table."""
+    data = path.read_bytes()
+    (page,) = (at for at in table_pages(path, "runs") if data[(at - 1) * 4096] == 10)
+    begin = data.index(run_id + bytes([old]), (page - 1) * 4096)
+    with path.open("r+b") as file:
+        file.seek(begin + len(run_id))
+        file.write(bytes([new]))
+
+
 def remove_copies(folder: Path) -> None:
     for file in folder.glob("b*"):
         file.unlink()
@@ -157,6 +167,45 @@ async def test_a_row_with_a_damaged_body_runs_again(tmp_path: Path) -> None:
 
     assert (agent_calls, report.total) == ([9], 60)
     assert "1 stored row cannot be read: run again" in notes
+
+
+async def test_a_table_counts_the_rows_whose_metadata_cannot_be_read(tmp_path: Path) -> None:
+    await run(tmp_path / "a", run_id="r")
+    edit(tmp_path / "a", "UPDATE bodies SET result = CAST(result || 'x' AS BLOB) WHERE id = 9")
+
+    with open_store(tmp_path / "a") as store:
+        assert store.table("r", ["topic"]).unreadable == 1
+        assert store.table("r", verdicts=True).unreadable == 1
+
+
+async def test_a_damaged_index_hides_no_row_of_a_sample(tmp_path: Path) -> None:
+    await run(tmp_path / "a", run_id="r")
+    edit(
+        tmp_path / "a",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = sql || ' WHERE position <> 4' WHERE name = "
+        "'one_row_per_key'",
+        "PRAGMA writable_schema = RESET",
+        "REINDEX one_row_per_key",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = replace(sql, ' WHERE position <> 4', '')",
+    )
+
+    with open_store(tmp_path / "a") as store:
+        assert len(list(store.rows("r", samples=["sample 4"]))) == 2
+        assert store.row("r", "baseline", "sample 4", 2) is not None
+        assert store.row("r", "baseline", "sample 4", 3) is None
+
+
+async def test_a_damaged_index_never_leads_to_another_run(tmp_path: Path) -> None:
+    await run(tmp_path / "a", run_id="r")
+    await run(tmp_path / "a", run_id="other")
+    swap_in_index(tmp_path / "a", b"other", old=2, new=1)
+
+    with open_store(tmp_path / "a") as store:
+        for read in (store.table, store.keys, lambda name: list(store.rows(name))):
+            with pytest.raises(StoreError, match=r"'other'.*its id is missing in the index"):
+                read("other")
 
 
 async def test_a_row_with_the_body_of_another_row_is_detected(tmp_path: Path) -> None:

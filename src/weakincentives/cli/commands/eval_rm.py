@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from ...errors import MailboxError, UsageError
+from ...errors import MailboxError, StoreError, UsageError
+from ...evals.store import RunStore
 from ...evals.store.run_record import RunRecord
 from ...evals.store.run_titles import run_title
 from ..console.styled_text import confirm, one_line, pluralize, print_stderr
@@ -26,13 +27,8 @@ def run(args: Namespace) -> int:
     """Return exit code 0 if the runs are removed, 1 if the answer was no."""
     with open_existing_store(args) as store:
         # All, before the first is removed: `latest~1` counts from the newest that is left.
-        found = {record.manifest.run_id: record for record in map(store.run, args.runs)}
-        lines = [
-            one_line(
-                f"{run_id} ({run_title(record.manifest)}, {pluralize(record.stored, 'result')})"
-            )
-            for run_id, record in found.items()
-        ]
+        found = dict(_find(store, name) for name in args.runs)
+        lines = [one_line(f"{run_id} ({_title(record)})") for run_id, record in found.items()]
         if not args.yes:
             print_stderr(*lines)
             if not confirm(f"Remove {pluralize(len(found), 'run')}?"):
@@ -40,7 +36,7 @@ def run(args: Namespace) -> int:
                 return 1
         erased = True
         for (run_id, record), line in zip(found.items(), lines, strict=True):
-            if not args.no_cancel and _is_queued(record):
+            if record is not None and not args.no_cancel and _is_queued(record):
                 _cancel(args, record)
             erased = store.delete(run_id)
             print_stderr(f"removed {line}")
@@ -50,6 +46,21 @@ def run(args: Namespace) -> int:
                 "search index: the next command with this store erases them."
             )
     return 0
+
+
+def _find(store: RunStore, name: str) -> tuple[str, RunRecord | None]:
+    """Return the id of a run and its record; None if that cannot be read: it can be removed."""
+    run_id = store.find_run(name)
+    try:
+        return run_id, store.run(run_id)
+    except StoreError:
+        return run_id, None
+
+
+def _title(record: RunRecord | None) -> str:
+    if record is None:
+        return "its description is damaged; if workers run it, stop them"
+    return f"{run_title(record.manifest)}, {pluralize(record.stored, 'result')}"
 
 
 def _is_queued(record: RunRecord) -> bool:

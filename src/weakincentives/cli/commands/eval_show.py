@@ -21,7 +21,7 @@ from ...evals.reporting.documents import changed_settings, overview_data, sample
 from ...evals.runs import FEW, Interval
 from ...evals.runs.figures import Figures
 from ...evals.store import StoredRow
-from ...evals.store.find_rows import worst
+from ...evals.store.find_rows import rows_of_keys
 from ...evals.store.overview import Overview, overview as read_overview, stored_slices
 from ...evals.store.run_store import RowKind
 from ...evals.store.run_titles import agent_text, commit_text
@@ -36,7 +36,6 @@ from ..options.parsing import allow_intermixed_args, whole_number
 from ..options.runs import add_format, add_run, add_store, open_existing_store, same_store
 from ..options.sample_selection import filter_of
 
-WORST_SAMPLES = 5
 MAX_PARTS = 12  # named parts of an agent's code
 PAGE_ROWS = 200  # rows that are aligned together
 
@@ -109,7 +108,7 @@ def _rows(store: RunStore, overview: Overview, args: Namespace) -> Iterable[Stor
         kinds, matches = [] if args.all else kinds, filter_of(args.filter)
         rows = store.rows(run_id, *kinds)
         return (row for row in rows if matches(row.result.sample_id, row.result.metadata))
-    return worst(store, run_id, WORST_SAMPLES)
+    return rows_of_keys(store, run_id, overview.worst)
 
 
 def _slices(store: RunStore, overview: Overview, by: str) -> dict[str, Figures]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from heapq import nsmallest
 
 from ...errors import UsageError
 from ..model.redacted_ids import redact_id
+from ..runs.scope import Scope
+from ..runs.table import RunTable
 from .run_record import scope_of
 from .run_store import RunStore
-from .stored_row import StoredRow
+from .stored_row import RowKey, StoredRow
 
 _MAX_LISTED = 5  # sample ids in an error message
 
@@ -18,10 +21,19 @@ def worst(store: RunStore, run_id: str, limit: int = 5) -> list[StoredRow]:
     """Return rows that count and did not pass: errors first, then failures by ascending value."""
     record = store.run(run_id)
     scope, run_id = scope_of(record), record.manifest.run_id
-    table = store.table(run_id, scope.keys)
+    return rows_of_keys(store, run_id, worst_keys(store.table(run_id, scope.keys), scope, limit))
+
+
+def worst_keys(table: RunTable, scope: Scope, limit: int) -> list[RowKey]:
+    """Return the keys of rows that count and did not pass, the worst first."""
     places = (at for at in scope.counted(table) if not table.passed[at])
     lowest = nsmallest(limit, places, key=lambda at: (not table.errors[at], table.values[at], at))
-    rows = (store.row(run_id, *table.key(at)) for at in lowest)
+    return [table.key(at) for at in lowest]
+
+
+def rows_of_keys(store: RunStore, run_id: str, keys: Iterable[RowKey]) -> list[StoredRow]:
+    """Return the rows of a run with these keys, as far as they are there."""
+    rows = (store.row(run_id, *key) for key in keys)
     return [row for row in rows if row is not None]
 
 

@@ -14,10 +14,13 @@ from ..model.quarantine import quarantine_line
 from ..model.result import ErrorSource
 from ..runs.figures import Figures, histogram, run_figures, slice_figures
 from ..runs.table import RunTable
+from .find_rows import worst_keys
 from .run_record import RunRecord, mark_damaged, not_counted_line, scope_of
 from .run_store import RunStore
 from .stored_corrections import corrections_of
+from .stored_row import RowKey
 
+WORST_ROWS = 5
 _MISMATCH_ROWS = 100  # read to find out why none passed
 
 
@@ -29,7 +32,7 @@ class Overview:
     columns are damaged. `error_groups` are the errors by type and place. `type_mismatch` is a
     warning if no output can ever be right, because of its type. `corrections` has the pass rates
     that people would give, of the judges that were calibrated by their labels. `histogram` counts
-    the scores in each twentieth of 0 to 1.
+    the scores in each twentieth of 0 to 1. `worst` are keys of rows to look at first.
     """
 
     record: RunRecord
@@ -39,6 +42,7 @@ class Overview:
     type_mismatch: str = ""
     corrections: tuple[Correction, ...] = ()
     histogram: tuple[int, ...] = ()
+    worst: tuple[RowKey, ...] = ()
 
     def __str__(self) -> str:
         record = self.record
@@ -76,6 +80,8 @@ def overview(
     figures = run_figures(table, scope)
     # A store counts in an index, which may be damaged although the rows are not.
     differ = record.status != "running" and len(table) != record.stored
+    if differ and store.run(manifest.run_id) != record:  # it has changed meanwhile
+        return overview(store, manifest.run_id, check=check, confidence=confidence)
     if record.status != "damaged" and (table.unreadable or differ):
         record = mark_damaged(record, table.unreadable, len(table))
         record = replace(
@@ -89,6 +95,7 @@ def overview(
         type_mismatch=_type_mismatch(store, manifest.run_id, figures),
         corrections=corrections_of(store, manifest),
         histogram=tuple(histogram(table, scope)),
+        worst=tuple(worst_keys(table, scope, WORST_ROWS)),
     )
 
 

@@ -2,4 +2,5 @@
 
 SUBMISSION = "submission:"
 QUEUE_STATE = "queue-state:"
+MOVED = "moved:"  # differs once rows of a run that were stored have another place
 OUTCOME = "eval:"  # the prefix of a worker's result, and a hash of its key

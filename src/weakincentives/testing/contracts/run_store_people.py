@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from ...evals.store import RunStore, StoredRow
 from ...evals.store.browse import ORDERS, RowFilter
 from ...evals.store.human_labels import HumanLabel
 from ...evals.store.row_browser import RowBrowser
+from ...evals.store.run_store import PeopleKind
 from ...runtime.session import Session
 from .run_store_setup import NOW, RunStoreSetup, manifest, put, varied_rows
 
@@ -35,6 +37,16 @@ def label(run_id: str = "run", criterion: str = "exact", **fields: Any) -> Human
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record of any kind, with all that one is found by."""
+
+    run_id: str
+    criterion: str = "exact"
+    content: str = "c"
+    key: str = "k"
+
+
 class PeopleSuite(RunStoreSetup):
     """Records of people, sessions and values stay as they were given."""
 
@@ -51,16 +63,19 @@ class PeopleSuite(RunStoreSetup):
         assert len(read("human_labels", HumanLabel)) == 5
         assert read("calibrations", HumanLabel) == []
         assert store.people.exist("human_labels")
+        assert not store.people.exist("label_draws")
         assert store.people.state() != before
         assert store.people.repair() == []
 
     def test_the_labels_of_a_run_are_removed_with_it(self, store: RunStore) -> None:
-        store.people.add("human_labels", [label(), label("other")])
+        kinds: tuple[PeopleKind, ...] = ("human_labels", "label_draws", "judge_tests")
+        for kind in kinds:
+            store.people.add(kind, [_Record("run"), _Record("other")])
         store.people.add("calibrations", [label()])
         store.delete("run")
 
-        found = store.people.read("human_labels", HumanLabel)
-        assert [each.run_id for each in found] == ["other"]
+        for kind in kinds:
+            assert store.people.read(kind, _Record) == [_Record("other")]
         assert len(store.people.read("calibrations", HumanLabel)) == 1
 
     def test_a_session_is_stored_by_its_id(self, store: RunStore) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ...errors import UsageError
+from ...errors import StoreError, UsageError
 from ...evals import EvalResult
 from ...evals.runs.table import RunTable, row_of
 from ...evals.store import KeyState, RowKey, StoredRow
@@ -82,6 +82,16 @@ class RowSuite(RunStoreSetup):
 
             stored = {each.result.sample_id: each for each in store.rows("run")}
             assert stored == _kept(rows)
+
+    def test_a_result_that_arrives_again_changes_nothing(self) -> None:
+        lost: dict[str, Any] = {"error": "lost", "error_source": "agent", "attempt": 2}
+        first = [row("1", latency_ms=1, **lost), row("2", latency_ms=1)]
+        with self.make("runs") as store:
+            store.begin(manifest("run"))
+            put(store, *first)
+            put(store, row("1", latency_ms=9, **lost), row("2", latency_ms=9))
+
+            assert list(store.rows("run")) == first
 
     @pytest.mark.parametrize(
         "unusual",
@@ -232,6 +242,23 @@ class RowSuite(RunStoreSetup):
             store.move_rows("run", [(aside, 1)])
             assert [each.result.sample_id for each in store.rows("run")] == ["2", "1", "0"]
             assert store.run("run").not_counted == 0
+
+    def test_rows_that_are_set_aside_are_kept_beside_the_run_until_it_is_removed(self) -> None:
+        with self.make("runs") as store:
+            store.begin(manifest("run", planned=3))
+            put(store, *(row("1", epoch=epoch) for epoch in (1, 2)), row("2", position=1))
+            states = store.stored_keys("run")
+            store.move_rows("run", [(each, None) for each in states if each.key[1] == "1"])
+            with pytest.raises(StoreError, match="expected 3 results"):
+                store.finish("run", "complete")
+
+            record = store.run("run")
+            assert (record.not_counted, record.not_counted_samples) == (2, 1)
+            store.begin(manifest("run", planned=1))
+            assert sorted(each.counted for each in store.stored_keys("run")) == [False, False, True]
+            store.delete("run")
+            store.begin(manifest("run"))
+            assert list(store.stored_keys("run")) == []
 
     def test_a_sample_that_was_set_aside_may_run_again(self) -> None:
         with self.make("runs") as store:

@@ -109,6 +109,17 @@ class RunSuite(RunStoreSetup):
         assert [each.run_id for each in store.manifests(2)] == ["abc2", "abc1"]
         assert [each.manifest.run_id for each in store.runs(ids=["ab", "abc2"])] == ["abc2", "ab"]
 
+    def test_a_name_is_the_beginning_of_an_id_as_it_is_written(self, store: RunStore) -> None:
+        for run_id in ("Ab", "a_b", "x%y"):
+            store.begin(manifest(run_id))
+
+        found = {start: store.run_ids(start) for start in ("A", "a", "x%", "b", "un", "_", "%")}
+        assert {start: ids for start, ids in found.items() if ids} == {
+            "A": ["Ab"],
+            "a": ["a_b"],
+            "x%": ["x%y"],
+        }
+
     @pytest.mark.parametrize(
         ("name", "message"),
         [
@@ -129,12 +140,15 @@ class RunSuite(RunStoreSetup):
 
     def test_a_manifest_can_be_changed(self, store: RunStore) -> None:
         version = WorkerVersion(agent="a", agent_version="1")
-        store.tag("run", {"a": "1", "b": "2"})
-        assert store.tag("ru", {"a": "3"}, remove=["b"]).tags == {"a": "3"}
+        store.finish("run", "stopped", "decided", "rule")
+        ended = store.run("run")
+        store.tag("run", {"a": "1", "b": "2", "c": "3"})
+        assert store.tag("ru", {"a": "3"}, remove=["b"]).tags == {"a": "3", "c": "3"}
         store.add_workers("run", [version, version])
 
-        assert store.run("run").manifest.tags == {"a": "3"}
-        assert store.run("run").manifest.workers == (version,)
+        record = store.run("run")
+        assert record.manifest.workers == (version,)
+        assert replace(record, manifest=ended.manifest, agent_versions={}) == ended
 
     # ── removing ────────────────────────────────────────────────────────────────────────────────
 

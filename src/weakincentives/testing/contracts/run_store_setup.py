@@ -90,4 +90,5 @@ def varied_rows(run_id: str = "run") -> Iterator[StoredRow]:
             result = replace(
                 result, score=Score(0.0), error=f"lost {number}", error_source="infrastructure"
             )
-        yield StoredRow(result=result, position=number // 2, agent_version="v1")
+        session = None if number % 2 else b'{"number": %d}' % number
+        yield StoredRow(result=result, position=number // 2, agent_version="v1", session=session)

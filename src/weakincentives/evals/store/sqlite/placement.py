@@ -15,6 +15,7 @@ from ..stored_row import KeyState, RowKey
 from .checksums import INTACT, PLACED, READABLE, move
 from .database import Database
 from .encoding import decode_id, encode_id
+from .reading import note_moves
 
 _IN_TRANSIT = 0  # a key that no run has
 
@@ -56,6 +57,7 @@ def drop_damaged(database: Database, run_key: int) -> None:
     """Delete the rows of a run whose own columns changed: their key may not be that of a sample."""
     with database.transaction() as cursor:
         cursor.execute(f"DELETE FROM rows WHERE run = ? AND NOT {INTACT}", (run_key,))
+        note_moves(cursor, run_key)
 
 
 def move_rows(
@@ -72,6 +74,7 @@ def move_rows(
     leaving = [row for row, position in changed if position is None]
     returning = {row.key for row, position in changed if not row.counted}
     with database.transaction() as cursor:
+        note_moves(cursor, run_key)
         for row in leaving:
             _move(cursor, row, run_key, _IN_TRANSIT)
             if row.key not in returning:  # set aside earlier, with another content

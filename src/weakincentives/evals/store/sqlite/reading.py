@@ -9,11 +9,12 @@ Rules of this file:
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .... import serde
 from ....chat import TokenUsage
@@ -23,6 +24,7 @@ from ....rollouts import Trajectory
 from ..._types import PASS_MARK, Metric, Score
 from ...model.result import EvalResult, with_sample_types
 from ..stored_row import RowKey, StoredRow
+from ..value_keys import MOVED
 from .checksums import INTACT, READABLE, check_row
 from .columns import ORDER, READ, RowColumns
 from .database import Database
@@ -35,6 +37,8 @@ PLAIN = (Any, Any, Any)
 
 _PAGE_ROWS = 50
 _PAGE_ROWS_WITHOUT_BODIES = 2_000
+IN_ORDER = "rows INDEXED BY sqlite_autoindex_rows_1"
+"""The rows themselves, in SQL: SQLite may otherwise read an index, in which some can be missing."""
 BEFORE_FIRST: tuple[Any, ...] = (-1, 0, b"", b"")
 """A place before that of every row."""
 
@@ -46,13 +50,14 @@ def read_pages(
     values: Sequence[Any] = (),
     *,
     bodies: bool = True,
-    with_lost: bool | None = None,
+    with_lost: bool = False,
 ) -> Iterator[list[Any]]:
     """Yield the rows of a run in order, a page at a time; without `bodies`, no long values.
 
     Each page is one query that starts after the last row of the page before, so no lock is held in
     between. A row that is out of order, because its place was damaged, comes last: always if all
-    rows are read, and otherwise `with_lost`.
+    rows are read, and otherwise `with_lost`. The end is a `RowsMovedError` if rows were moved
+    meanwhile: some may have come twice, and others never.
     """
     join = "LEFT JOIN bodies ON bodies.id = body" if bodies else ""
     size = _PAGE_ROWS if bodies else _PAGE_ROWS_WITHOUT_BODIES
@@ -60,7 +65,7 @@ def read_pages(
         f"SELECT {columns_of('rows', bodies=bodies)} FROM rows {join} WHERE run = ? AND ({where}) "
         f"AND ({ORDER}) > (?, ?, ?, ?) ORDER BY {ORDER} LIMIT {size}"
     )
-    last, count, expected = BEFORE_FIRST, 0, _count_written(database, run_key)
+    last, count, before = BEFORE_FIRST, 0, _state(database, run_key)
     while page := database.read(query, (run_key, *values, *last)):
         rows = [*map(RowColumns._make, page)]
         with database.corruption_errors("rows in their order"):
@@ -68,24 +73,69 @@ def read_pages(
                 raise ValueError("others")
         last, count = place_of(rows[-1]), count + len(rows)
         yield rows
-    if where != "1":
-        if with_lost:
-            yield _out_of_order(database, run_key)
-        return
-    written = sorted((expected, _count_written(database, run_key)))  # before, and now
-    if count < written[0]:
-        yield _out_of_order(database, run_key)
+    with database.snapshot():
+        now = _state(database, run_key)
+        _check_unmoved(database, before if count >= size else now, now)
+        fewest, most = sorted((before.rows, now.rows))
+        if where == "1" and count > most:
+            _check_none_twice(database, run_key, count)
+        is_lost = count < fewest if where == "1" else with_lost
+        lost = _out_of_order(database, run_key, now.rows) if is_lost else []
+    if lost:
+        yield lost
+
+
+def _check_unmoved(database: Database, before: _State, now: _State) -> None:
+    """Raise if a run was removed, or its rows were moved, while it was read."""
+    if before.exists and not now.exists:
+        raise StoreError(f"expected a stored run, but it was removed meanwhile ({database.path})")
+    if now.moved != before.moved:
+        raise RowsMovedError(
+            "expected a run that stays as it is while it is read, but it was resumed with "
+            f"another dataset meanwhile ({database.path}) - read it again"
+        )
+
+
+class RowsMovedError(StoreError):
+    """Rows of a run were moved while they were read, so that some came twice, or never."""
+
+
+class _State(NamedTuple):
+    """What reading a run page by page depends on: its number of rows, and when they last moved."""
+
+    exists: bool
+    rows: int
+    moved: Any
+
+
+def _state(database: Database, run_key: int) -> _State:
+    found = database.read(
+        "SELECT (SELECT count FROM tallies WHERE run = id), "
+        "(SELECT body FROM kept WHERE key = CAST(? AS BLOB) || run_id) FROM runs WHERE id = ?",
+        (MOVED.encode(), run_key),
+    )
+    count, moved = found[0] if found else (0, None)
+    return _State(bool(found), count if isinstance(count, int) else 0, moved)
+
+
+def note_moves(cursor: sqlite3.Cursor, run_key: int) -> None:
+    """Let those who are reading a run know that its rows have moved, or that some were deleted."""
+    cursor.execute(
+        "INSERT OR REPLACE INTO kept SELECT CAST(? AS BLOB) || run_id, randomblob(8) "
+        "FROM runs WHERE id = ?",
+        (MOVED.encode(), run_key),
+    )
+
+
+def _check_none_twice(database: Database, run_key: int, count: int) -> None:
+    """Raise if more rows were read than there are; a tally may be damaged although they are not."""
+    ((stored,),) = database.read(f"SELECT count(*) FROM {IN_ORDER} WHERE run = ?", (run_key,))
     with database.corruption_errors("rows in their order"):
-        if count > written[1]:
+        if count > stored:
             raise ValueError("some of them twice")
 
 
-def _count_written(database: Database, run_key: int) -> int:
-    found = database.read("SELECT count FROM tallies WHERE run = ?", (run_key,))
-    return found[0][0] if found and isinstance(found[0][0], int) else 0
-
-
-def _out_of_order(database: Database, run_key: int) -> list[Any]:
+def _out_of_order(database: Database, run_key: int, written: int) -> list[Any]:
     """Return the rows that reading in order does not find, without what they had."""
     found, count, last = set(), 0, BEFORE_FIRST
     query = (
@@ -95,13 +145,12 @@ def _out_of_order(database: Database, run_key: int) -> list[Any]:
     while page := database.read(query, (run_key, *last)):
         found |= {tuple(key) for _, *key in page}
         last, count = page[-1], count + len(page)
-    missing = max(0, _count_written(database, run_key) - count)
     keys = (
         "SELECT epoch, experiment, sample FROM rows INDEXED BY one_row_per_key "
         "WHERE run = ? ORDER BY experiment, sample, epoch"
     )
     lost = (key for key in database.read(keys, (run_key,)) if key not in found)
-    return [lost_row(0, *key) for key in islice(lost, missing)]
+    return [lost_row(0, *key) for key in islice(lost, max(0, written - count))]
 
 
 def lost_row(position: int, epoch: Any, experiment: Any, sample: Any) -> Any:

@@ -80,7 +80,11 @@ def _recount(database: Database, run_key: int, record: RunRecord) -> RunRecord:
 
 def find_run_key(database: Database, run_id: str) -> int | None:
     """Return the primary key of a run; None if there is no such run."""
-    for (key,) in database.read("SELECT id FROM runs WHERE run_id = ?", (encode_id(run_id),)):
+    query = (  # the index alone, if it is damaged, could lead to another run
+        "SELECT id FROM runs NOT INDEXED WHERE id IN (SELECT id FROM runs WHERE run_id = ?1) "
+        "AND run_id = ?1"
+    )
+    for (key,) in database.read(query, (encode_id(run_id),)):
         with database.corruption_errors(f"the run {run_id!r}"):
             return int(key)
     return None

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from .... import serde
 from ....errors import StoreError
-from ..value_keys import OUTCOME, QUEUE_STATE, SUBMISSION
+from ..value_keys import MOVED, OUTCOME, QUEUE_STATE, SUBMISSION
 from .database import Database
 from .encoding import decompress, encode_id
 from .people import delete_records
@@ -32,8 +32,8 @@ def remove_run(database: Database, run_id: str, run_key: int) -> None:
         cursor.execute("DELETE FROM rows WHERE run IN (?, ?)", (run_key, -run_key))
         cursor.execute("DELETE FROM runs WHERE id = ?", (run_key,))
         delete_records(cursor, run_id)
-        keys = (encode_id(prefix + run_id) for prefix in (SUBMISSION, QUEUE_STATE))
-        cursor.execute("DELETE FROM kept WHERE key IN (?, ?)", (*keys,))
+        keys = (encode_id(prefix + run_id) for prefix in (SUBMISSION, QUEUE_STATE, MOVED))
+        cursor.execute("DELETE FROM kept WHERE key IN (?, ?, ?)", (*keys,))
         _delete_outcomes(cursor, run_id)
         cursor.execute("INSERT OR IGNORE INTO kept VALUES (?, x'')", (_MARK,))
 

@@ -69,7 +69,16 @@ from .encoding import compress, decode_id, decompress, encode_id
 from .kept_figures import kept_figures
 from .ownership import SqliteRunClaim, lock_path, read_deaths
 from .people import SqlitePeopleRecords
-from .reading import PLAIN, columns_of, lost_row, read_parts, read_rows, to_row, unreadable_keys
+from .reading import (
+    IN_ORDER,
+    PLAIN,
+    columns_of,
+    lost_row,
+    read_parts,
+    read_rows,
+    to_row,
+    unreadable_keys,
+)
 from .records import (
     check_rows,
     find_run_key,
@@ -317,11 +326,12 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
             return [decode_id(stored_id) for (stored_id,) in found]
 
     def unknown_run(self, name: str, several: Iterable[str] = ()) -> UsageError:
-        with self._database.corruption_errors(f"the run {name!r}"):
+        database = self._database
+        with database.snapshot(), database.corruption_errors(f"the run {name!r}"):
             known = self.run_ids()
-            if name in known:
+            if name in known and find_run_key(database, name) is None:
                 raise ValueError("its id is missing in the index")
-            if not known and self._database.read("SELECT 1 FROM rows LIMIT 1"):
+            if not known and database.read("SELECT 1 FROM rows LIMIT 1"):
                 raise ValueError("there are rows, but no runs")
         return super().unknown_run(name, several)
 
@@ -387,13 +397,13 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
     def _rows_of(
         self, run_key: int, types: tuple[Any, Any, Any], where: str, samples: Collection[str]
     ) -> Iterator[StoredRow]:
-        """Yield the rows of samples: looked up by the index, a part of the samples at a time."""
+        """Yield the rows of samples: a part of the samples at a time."""
         chosen = sorted({encode_id(sample) for sample in samples})
         places: list[tuple[Any, ...]] = []
         for start in range(0, len(chosen), _MAX_VALUES):
             some = chosen[start : start + _MAX_VALUES]
             query = (
-                f"SELECT {ORDER} FROM rows WHERE run = ? AND sample IN "
+                f"SELECT {ORDER} FROM {IN_ORDER} WHERE run = ? AND sample IN "
                 f"({', '.join('?' * len(some))}) AND ({where})"
             )
             places += self._database.read(query, (run_key, *some))
@@ -419,7 +429,8 @@ class SqliteRunStore(SqliteValues, BaseRunStore):
         key = encode_id(experiment), encode_id(sample_id), epoch
         for columns in self._database.read(query, (run_key, *key)):
             return to_row(RowColumns._make(columns), self._database, run_key)
-        return None
+        # There is none, or the index is damaged.
+        return super().row(run_id, experiment, sample_id, epoch)
 
     def table(self, run_id: str, keys: Iterable[str] = (), *, verdicts: bool = False) -> RunTable:
         return read_table(self._database, self._run_key(run_id), keys, verdicts=verdicts)

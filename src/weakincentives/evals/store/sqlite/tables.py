@@ -12,9 +12,10 @@ from ..._types import Score
 from ...model.grouping import ABSENT, slice_name
 from ...model.result import EvalResult, criterion_verdicts
 from ...runs.table import RunTable, TableRow, known_latency
+from .checksums import check_row
 from .database import Database
 from .encoding import decode_id, decompress
-from .reading import read_pages, score_of_columns, text_key
+from .reading import RowsMovedError, read_pages, score_of_columns, text_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class _Stored:
     score: Score | None = None
 
 
+_NOTHING = _Stored()
 _decode_scores: Callable[[bytes], dict[str, float]] = serde.decoder(dict[str, float])
 
 
@@ -33,23 +35,33 @@ def read_table(
 ) -> RunTable:
     """Return the rows of a stored run by column, with these keys of their metadata.
 
-    Long values are read only for keys, and for the `verdicts` of the criteria. A row whose columns
-    are damaged is an error of infrastructure.
+    Long values are read only for keys, and for the `verdicts` of the criteria; those that cannot be
+    read are counted. A row whose columns are damaged is an error of infrastructure.
     """
     keys = tuple(dict.fromkeys(keys))
+    try:
+        return _read_table(database, run_key, keys, verdicts=verdicts)
+    except RowsMovedError:
+        with database.snapshot():
+            return _read_table(database, run_key, keys, verdicts=verdicts)
+
+
+def _read_table(
+    database: Database, run_key: int, keys: tuple[str, ...], *, verdicts: bool
+) -> RunTable:
     bodies = verdicts or bool(keys)
     table = RunTable(keys=keys)
     with collector_paused():
         for page in read_pages(database, run_key, bodies=bodies):
             with database.corruption_errors("rows in their order"):
                 for columns in page:
-                    stored = _stored(columns.result) if bodies else None
-                    metadata = () if stored is None else _slices(stored.metadata, keys)
+                    stored = _stored(columns) if bodies else _NOTHING
+                    metadata = _slices((stored or _NOTHING).metadata, keys)
                     row = table_row(columns, metadata)
-                    if verdicts and stored is not None and not row.error:
-                        row = row._replace(verdicts=_verdicts(row, stored.score))
+                    if verdicts and not row.error:
+                        row = row._replace(verdicts=_verdicts(row, (stored or _NOTHING).score))
                     table.append(row)
-                    table.unreadable += not columns.intact
+                    table.unreadable += stored is None or not columns.intact
     return table
 
 
@@ -84,11 +96,13 @@ def table_row(columns: Any, metadata: tuple[str, ...] = ()) -> TableRow:
     )
 
 
-def _stored(body: Any) -> _Stored:
+def _stored(columns: Any) -> _Stored | None:
+    """Return the parts of the long value of a row; None if it cannot be read."""
     try:
-        return serde.decode(decompress(body), _Stored)
+        check_row(columns.intact, columns.body_checksum, columns.result, columns.session)
+        return serde.decode(decompress(columns.result), _Stored)
     except Exception:  # changed bytes can raise anything
-        return _Stored()
+        return None
 
 
 def _slices(metadata: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
