@@ -115,7 +115,7 @@ def test_every_block_is_run() -> None:
 
 def library_object(name: str) -> Any:
     for module in (judges, evaluators, model, rollouts, runtime, evals):
-        if hasattr(module, name):
+        if name in dir(module):  # not by a former name
             return getattr(module, name)
     return None
 
