@@ -80,7 +80,7 @@ def read_pages(
         if where == "1" and count > most:
             _check_none_twice(database, run_key, count)
         is_lost = count < fewest if where == "1" else with_lost
-        lost = _out_of_order(database, run_key, now.rows) if is_lost else []
+        lost = _out_of_order(database, run_key, now.rows, size) if is_lost else []
     if lost:
         yield lost
 
@@ -135,12 +135,15 @@ def _check_none_twice(database: Database, run_key: int, count: int) -> None:
             raise ValueError("some of them twice")
 
 
-def _out_of_order(database: Database, run_key: int, written: int) -> list[Any]:
-    """Return the rows that reading in order does not find, without what they had."""
+def _out_of_order(database: Database, run_key: int, written: int, size: int) -> list[Any]:
+    """Return the rows that reading in order does not find, without what they had.
+
+    They are read in pages of the same size: one damaged place at the end of a page hides others.
+    """
     found, count, last = set(), 0, BEFORE_FIRST
     query = (
-        f"SELECT {ORDER} FROM rows WHERE run = ? AND ({ORDER}) > (?, ?, ?, ?) "
-        f"ORDER BY {ORDER} LIMIT {_PAGE_ROWS_WITHOUT_BODIES}"
+        f"SELECT {ORDER} FROM {IN_ORDER} WHERE run = ? AND ({ORDER}) > (?, ?, ?, ?) "
+        f"ORDER BY {ORDER} LIMIT {size}"
     )
     while page := database.read(query, (run_key, *last)):
         found |= {tuple(key) for _, *key in page}
